@@ -93,7 +93,7 @@ def test_a_server(open_store, clock, monkeypatch, broken):
                 service.clock._wall = lambda: clock() + 60
                 service.upkeep.watch_clock()
             elif broken == "store":
-                service.ledger.journal.failed = True
+                service.ledger.failed = True
             elif broken == "lag":
                 service.upkeep.lag = alerts.LAG + 1
             else:
@@ -102,7 +102,7 @@ def test_a_server(open_store, clock, monkeypatch, broken):
                 monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
             (found,) = all_alerts(service)
             assert (found.alert, found.loop) == (broken, "")
-            service.ledger.journal.failed = False
+            service.ledger.failed = False
 
     run(main)
 

@@ -312,10 +312,10 @@ def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkey
         found = httpx.post(url, json=many, headers=headers, timeout=PATIENCE)
         assert found.status_code == 413
         assert "at most 50 rewards" in found.json()["error"]["message"]
-        drinks.service.ledger.journal.waiting += 40  # of others
+        drinks.service.ledger.waiting += 40  # of others
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.status_code == 429
-        drinks.service.ledger.journal.waiting -= 40
+        drinks.service.ledger.waiting -= 40
         assert drinks.loop.counts.rewards == 0
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.json()["results"] == [{"result": TAKEN}] * 20

@@ -14,7 +14,7 @@ from tsucb.service.events import Condensed, Decided
 from tsucb.service.loop import TAKEN, Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Transaction, condense, forget
+from tsucb.service.store import Erasure, Transaction, condense, forget
 from tsucb.service.upkeep import DAY
 
 
@@ -83,7 +83,7 @@ def meanwhile(service: Service, monkeypatch: Any, work: Any) -> None:
             asyncio.run_coroutine_threadsafe(left.pop()(), requests).result()
         return fresh
 
-    monkeypatch.setattr(service.ledger, "replayed", slow)
+    monkeypatch.setattr(service.ledger.replay, "replayed", slow)
 
 
 @pytest.mark.parametrize("near", [5, 1_000])
@@ -208,19 +208,18 @@ def test_what_is_deleted_while_a_loop_takes_its_place_is_not_in_it(
             def erase() -> None:
                 if left:
                     left.pop()
-                    change = Transaction(erasure=forget(loop.number, [], "bob"))
+                    change = Transaction(erasure=Erasure(forget, loop.number, ([], "bob")))
                     happened = [(loop.number, events.Forgot(clock()))]
                     asyncio.run_coroutine_threadsafe(ledger.write(happened, change), requests)
                     known = ledger._outdated[loop.number]
                     while ledger._outdated[loop.number] == known:
                         time.sleep(0.001)
 
-            def slow(old: Loop, fresh: Loop) -> int:
+            def slow(old: Loop, fresh: Loop) -> None:
                 if before:
                     erase()
-                position = replace(old, fresh)
+                replace(old, fresh)
                 erase()
-                return position
 
             monkeypatch.setattr(ledger, "_replace", slow)
             await service.forget(loop, person="ann")
@@ -228,7 +227,7 @@ def test_what_is_deleted_while_a_loop_takes_its_place_is_not_in_it(
                 await asyncio.gather(*service.turns.working)
             loop = service.loop("drinks")
             assert not left
-            assert not loop.stale
+            assert not ledger.is_outdated(loop)
             assert loop.counts.decisions == 4
             assert_the_log_gives_it(service, loop)
 
@@ -265,7 +264,8 @@ def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, mo
                 assert loop.settings.model == "AdaptiveCurves"  # which decides until then
                 # Another server, which has not heard of the new model, cannot delete either.
                 known = service.store.last() - 2
-                change = Transaction(erasure=condense(loop.number, loop.position, b"", 1, known))
+                erasure = Erasure(condense, loop.number, (loop.position, b"", 1, known))
+                change = Transaction(erasure=erasure)
                 with pytest.raises(Conflict):
                     await asyncio.to_thread(service.store.write, change)
 

@@ -15,7 +15,7 @@ from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
 from tsucb.service.questions import Wanted
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
-from tsucb.service.state import LoopHeld
+from tsucb.service.state import LoopState
 
 ARMS = ["tea", "milk", "juice"]
 WAIT = 600.0
@@ -387,7 +387,7 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
 
 def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch):
     """What it holds is what was known when it was taken, whatever happens meanwhile."""
-    begun, go_on, to_bytes = threading.Event(), threading.Event(), LoopHeld.to_bytes
+    begun, go_on, to_bytes = threading.Event(), threading.Event(), LoopState.to_bytes
 
     def slow(held):
         begun.set()
@@ -401,7 +401,7 @@ def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch
             seen = [await service.decide(loop, {"n": n}) for n in range(20)]
             later = await service.decide(loop, {"n": 20}, deferred=True)
             await service.reward(loop, seen[0].id, 1.0, key="a")
-            monkeypatch.setattr(LoopHeld, "to_bytes", slow)
+            monkeypatch.setattr(LoopState, "to_bytes", slow)
             saving = asyncio.create_task(service.ledger.store_snapshot(loop))
             assert await asyncio.to_thread(begun.wait, PATIENCE)
             position, digest = loop.position, loop.digest()
@@ -491,13 +491,13 @@ def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch)
             with pytest.raises(StoreError, match="full"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
-            service.ledger.journal.failed = False  # or a shared store would not be asked
+            service.ledger.failed = False  # or a shared store would not be asked
             monkeypatch.setattr(store, "write", fail_late)
             with pytest.raises(StoreError, match="slow"):
                 await service.reward(loop, event.id, 1.0)
             assert loop.digest() == digest
             # The reward is in the log although it was said to have failed: it counts, once.
-            service.ledger.journal.failed = False
+            service.ledger.failed = False
             monkeypatch.setattr(store, "write", write)
             assert await service.reward(loop, event.id, 1.0) == LATE
             assert (pulls(loop), learned(loop)) == (1, 1.0)

@@ -12,7 +12,6 @@ from tsucb.service import events
 from tsucb.service.errors import StoreError, TooLarge
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.export import log_rows
-from tsucb.service.ledger import row
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
@@ -127,7 +126,7 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
                 assert "set aside" in " ".join(service.alerts.values())
             else:  # written by another server, say
                 event = Rewarded(clock(), ids[1], 13.0)
-                store.write(Transaction([row(loop.number, event)]))
+                store.write(Transaction([Row.of(loop.number, event)]))
                 store.write(Transaction([Row(loop.number, None, None, None, b"nonsense")]))
                 await service.reward(loop, ids[2], 1.0)
         monkeypatch.setattr(Loop, "fold", poisoned)

@@ -258,10 +258,10 @@ def test_health_and_metrics(drinks, clock):
     text = httpx.get(f"{drinks.url}/metrics", headers=headers, timeout=PATIENCE).text
     late = re.search(r'tsucb_loop_late_total\{loop="drinks"\} (\S+)', text)
     assert float(late[1]) == 123_456_789
-    drinks.service.ledger.journal.failed = True
+    drinks.service.ledger.failed = True
     assert httpx.get(f"{drinks.url}/healthz", timeout=PATIENCE).status_code == 200
     assert httpx.get(f"{drinks.url}/readyz", timeout=PATIENCE).status_code == 503
-    drinks.service.ledger.journal.failed = False
+    drinks.service.ledger.failed = False
 
 
 def test_the_openapi_document_describes_every_operation(drinks):

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import math
+import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +15,14 @@ from tests.service.conftest import run, running, until
 from tsucb.service import events
 from tsucb.service.application import Application, Options
 from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.events import Decided
 from tsucb.service.http import Call
-from tsucb.service.journal import Spool
 from tsucb.service.loop import LATE, TAKEN
 from tsucb.service.personalizer import Personalizer, evaluations
 from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
+from tsucb.service.spool import Spool
 
 
 @pytest.fixture
@@ -122,12 +125,12 @@ def test_without_its_database_a_server_goes_on_deciding(
             before = await service.decide(loop, {"n": 0})
             monkeypatch.setattr(store, "write", fail)
             made = [await service.decide(loop, {"n": n}) for n in range(5)]
-            assert (len(service.unwritten), service.ledger.journal.failed) == (5, True)
+            assert (len(service.unwritten), service.ledger.failed) == (5, True)
             with pytest.raises(StoreError):  # a reward is not acknowledged
                 await service.reward(loop, before.id, 1.0)
             monkeypatch.setattr(store, "write", write)
             await service.upkeep.tick()
-            assert (len(service.unwritten), service.ledger.journal.failed) == (0, False)
+            assert (len(service.unwritten), service.ledger.failed) == (0, False)
             for decision in made:
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
@@ -250,7 +253,7 @@ def test_who_has_not_heard_of_a_model_deletes_nothing_from_under_it(
             await one.create("drinks", settings, ["tea", "milk"])
             for service in (one, two):
                 service.upkeep.ticking.cancel()
-            one.upkeep.looked[one.loop("drinks").number] = math.inf  # it would delete by itself
+            one.upkeep.cleaned = math.inf  # it would delete by itself
             await in_step(one, two)
             for n in range(30):
                 event = await one.decide(one.loop("drinks"), {"n": n})
@@ -372,15 +375,15 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
             service.upkeep.ticking.cancel()
             await service.create("drinks", LoopSettings(), ["tea", "milk"])
             loop = service.loop("drinks")
-            service.ledger.journal.failed = True
+            service.ledger.failed = True
             first = await service.decide(loop, {"n": 0})
             missing = service.upkeep.missing
 
             def slow(entries):  # the database is lost again for a moment
-                service.ledger.journal.failed = True
+                service.ledger.failed = True
                 deciding = service.decide(loop, {"n": 1}, key="k")
                 kept.append(asyncio.run_coroutine_threadsafe(deciding, requests).result())
-                service.ledger.journal.failed = False
+                service.ledger.failed = False
                 return missing(entries)
 
             def lose(change):
@@ -418,7 +421,7 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             one.upkeep.ticking.cancel()
             await one.create("drinks", LoopSettings(), ["tea", "milk"])
             await in_step(two)
-            one.ledger.journal.failed = True  # as if the database were away
+            one.ledger.failed = True  # as if the database were away
             kept = await one.decide(one.loop("drinks"), {"n": 0}, key="k")
             made = await two.decide(two.loop("drinks"), {"n": 0}, key="k")
             await in_step(one, two)
@@ -430,7 +433,7 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             assert one.loop("drinks").digest() == two.loop("drinks").digest()
             # By an id of the client's own it can only be one decision: no server decides without
             # the log, and all of them give the same answer.
-            one.ledger.journal.failed = True
+            one.ledger.failed = True
             with pytest.raises(StoreError, match="cannot be reached"):
                 await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own")
             stands = await two.decide(two.loop("drinks"), {"n": 0}, key="m", id="own")
@@ -438,6 +441,132 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             await in_step(one, two)
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own") == stands
             assert len(await one.history(one.loop("drinks"), "own")) == 2, "and its reward"
+
+    run(main)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_decision_does_not_wait_for_a_slow_store(
+    schema, stores, clock, monkeypatch, tmp_path, arrives
+):
+    """It is kept on this disk after a moment, and in the log once whether its write arrives."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop, write, go_on = service.loop("drinks"), store.write, threading.Event()
+
+            def slow(change):
+                go_on.wait()
+                if not arrives:
+                    raise StoreError("the database is gone")
+                return write(change)
+
+            monkeypatch.setattr(store, "write", slow)
+            # The first is being written, the others wait behind it.
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(3)]
+            assert (len(service.unwritten), service.upkeep.failing) == (3, False)
+            rewarding = asyncio.create_task(service.reward(loop, made[0].id, 1.0))
+            with pytest.raises(StoreError, match="not written yet"):
+                await rewarding
+            monkeypatch.setattr(store, "write", write)
+            go_on.set()
+            await service.upkeep.tick()
+            assert len(service.unwritten) == 0
+            log = [events.decode(row.body) for row in store.read(0, loop.number)]
+            decided = [each.id for each in log if isinstance(each, events.Decided)]
+            assert decided == [each.id for each in made]
+            for each in made:
+                assert await service.reward(loop, each.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_what_others_wrote_is_folded_in_pieces(schema, stores, clock, monkeypatch, tmp_path):
+    """Whoever was paused has much to fold, and is asked for decisions meanwhile."""
+
+    async def main():
+        first, second = stores(schema, schema)
+        kept = {"folder": str(tmp_path)}
+        async with running(first, clock) as one, running(second, clock, **kept) as two:
+            two.upkeep.ticking.cancel()
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await two.upkeep.tick()
+            for n in range(40):
+                await one.decide(one.loop("drinks"), {"n": n})
+            monkeypatch.setattr("tsucb.service.ledger.AT_ONCE", 5)
+            monkeypatch.setattr("tsucb.service.ledger.SLOW", 0.0)
+            happened, deciding = list[str](), list[asyncio.Task[Decided]]()
+            fold = two.ledger._fold_from_elsewhere
+
+            def counted(logged):
+                if not happened:
+                    deciding.append(asyncio.create_task(two.decide(two.loop("drinks"), {"n": 0})))
+                    deciding[0].add_done_callback(lambda _: happened.append("decided"))
+                happened.append("folded")
+                fold(logged)
+
+            monkeypatch.setattr(two.ledger, "_fold_from_elsewhere", counted)
+            await two.upkeep.tick()
+            made = await deciding[0]
+            assert happened.index("decided") <= 20
+            monkeypatch.undo()
+            await in_step(two, one)
+            assert made.id in one.loop("drinks").waiting
+            assert one.loop("drinks").digest() == two.loop("drinks").digest()
+
+    run(main)
+
+
+def test_a_statement_that_was_given_up_writes_nothing_later(
+    mortal_database, stores, clock, tmp_path
+):
+    """The database's process for it stops, and goes on when another has written the decision."""
+
+    async def main():
+        (store,) = stores(mortal_database.address)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            process = store._connections["writer"].info.backend_pid
+            os.kill(process, signal.SIGSTOP)
+            try:
+                made = await service.decide(loop, {"n": 0})
+                await until(lambda: service.upkeep.lost is not None)
+            finally:
+                os.kill(process, signal.SIGCONT)
+            await until(lambda: not len(service.unwritten))
+            await until(lambda: not Path(f"/proc/{process}").exists())
+            log = [events.decode(row.body) for row in store.read(0, loop.number)]
+            assert [e.id for e in log if isinstance(e, events.Decided)] == [made.id]
+
+    run(main)
+
+
+def test_a_leader_leads_whatever_else_waits_for_the_database(schema, stores, clock, monkeypatch):
+    async def main():
+        monkeypatch.setattr("tsucb.service.postgres.LEASE", 1.0)
+        first, second = stores(schema, schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            go_on = threading.Event()
+            monkeypatch.setattr(first, "last", go_on.wait)
+            # Whatever many requests wait for takes the threads that all share.
+            reading = [asyncio.to_thread(go_on.wait) for _ in range(50)]
+            waiting = asyncio.gather(*reading)
+            await asyncio.sleep(2.0)
+            assert (one.ledger.leading, two.ledger.leading) == (True, False)
+            go_on.set()
+            await waiting
+            monkeypatch.undo()
+
+            def fail(time):
+                raise StoreError("the database is gone")
+
+            monkeypatch.setattr(first, "lead", fail)
+            await until(lambda: two.ledger.leading)
+            assert not one.ledger.leading
 
     run(main)
 
@@ -483,7 +612,9 @@ def test_a_paused_database_is_noticed(mortal_database, stores, clock, tmp_path):
             before = await service.decide(loop, {"n": 0})
             mortal_database.signal(signal.SIGSTOP)
             try:
+                began = time.monotonic()
                 made = [await service.decide(loop, {"n": n}) for n in range(5)]
+                assert time.monotonic() - began < 5.0
                 with pytest.raises(StoreError):
                     await service.reward(loop, before.id, 1.0)
                 await until(lambda: service.upkeep.failing)

@@ -3,7 +3,7 @@
     request ──▶ http ──▶ native or personalizer ──▶ Service ──propose─▶ Loop (a Learner) ──▶ event
                                                        ▲                                      │
                                      answer ◀──────────┤                                      ▼
-                                                       └── fold ◀── position ◀── Journal ──▶ Store
+                                                       └── fold ◀── position ◀─── Ledger ──▶ Store
 
 A *loop* is a named decision problem. What it knows is a *fold* of its *events* (`events`): settings
 changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
@@ -16,11 +16,11 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `settings` | how a loop is configured |
 | `events` | what can happen to a loop, and its form in the log |
 | `loop`, `state` | the fold: waits for rewards, tells learner and sums; and what it knows |
-| `relearning` | the same fold for another model |
 | `store`, `sqlite`, `postgres` | one SQL schema and one `write` for events, erasures, keys, audit |
-| `journal` | group commit: many requests, one flush; decisions made while the database is away |
+| `spool` | decisions made while the database is away |
 | `scheduling` | a clock that never goes back; work that is not quick, each loop's in order |
-| `ledger` | the log and the loops it has led to: writing, folding, making a loop again |
+| `ledger` | the log and the loops it has led to: group commit (many requests, one flush), folding |
+| `replay` | how the log makes a loop again, also one with another model |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
 | `questions`, `service` | what a decision is asked for; what can be asked of loops |
 | `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |

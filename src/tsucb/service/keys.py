@@ -1,12 +1,11 @@
 """Who may do what: keys are shown once, kept as hashes, and rotated without a gap."""
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tsucb.service.store import DroppedKey, KeyRecord, LoopRecord, Record, Store
+from tsucb.service.store import DroppedKey, KeyRecord, Record, Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -18,7 +17,6 @@ GRANTS = {
     ADMINISTER: {LOOK, CHOOSE, DECIDE, READ, ADMINISTER},
 }
 ROLES = (DECIDE, ADMINISTER)
-SERVER = LoopRecord(0, "")  # in the place of a loop, for the key of the server
 GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
 
@@ -40,13 +38,7 @@ def hashed(key: str) -> bytes:
 
 
 class Keys:
-    """The keys of a store, in memory.
-
-    Parameters
-    ----------
-    store
-        Where they are kept.
-    """
+    """The keys of a store, in memory."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -62,11 +54,9 @@ class Keys:
 
     def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
         """Return who the key with this hash belongs to; None if it is no longer valid."""
-        # The lookup tells at most about the hash, of which nobody can choose the beginning.
+        # How long this takes tells at most about the hash, whose beginning nobody can choose.
         record = self._records.get(wanted)
-        if record is None or not hmac.compare_digest(record.hash, wanted):
-            return None
-        if record.expires is not None and record.expires <= now:
+        if record is None or (record.expires is not None and record.expires <= now):
             return None
         return Holder(record.loop, record.role, wanted.hex()[:12])
 
@@ -76,20 +66,19 @@ class Keys:
         return max(found, key=lambda r: r.created).hash if found else None
 
     def issue(
-        self, loop: LoopRecord, roles: Sequence[str], now: float, grace: float = GRACE
+        self, number: int, loop: str | None, roles: Sequence[str], now: float, grace: float = GRACE
     ) -> tuple[dict[str, str], list[Record]]:
         """Make a key for each role; the others of the loop and role expire after `grace` seconds.
 
-        Return the keys by role, which are shown once, and what must be written for them to be
-        valid.
+        Number 0 and loop None are the server. Return the keys by role, which are shown once, and
+        what must be written for them to be valid.
         """
         keys = {role: secrets.token_urlsafe(32) for role in roles}
         records: list[Record] = [
-            KeyRecord(hashed(key), loop.number, role, now, None, loop.name or None)
-            for role, key in keys.items()
+            KeyRecord(hashed(key), number, role, now, None, loop) for role, key in keys.items()
         ]
         for old in self._records.values():
-            if old.number != loop.number or old.role not in roles:
+            if old.number != number or old.role not in roles:
                 continue
             if old.expires is not None and old.expires <= now:
                 records.append(DroppedKey(old.hash))

@@ -1,66 +1,92 @@
-"""The log and the loops it has led to: events are written, then folded."""
+"""The log and the loops it has led to: events are written, made durable together, then folded.
+
+    write ──▶ queue ──▶ _flush, in a thread: one transaction ──▶ _settle ──▶ _fold ──▶ Loop.fold
+                                 and what others wrote before
+
+While one flush to the disk runs, the changes that come wait for the next: so many of them cost one.
+"""
 
 import asyncio
 import contextlib
 import logging
-import secrets
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
-from tsucb.service.events import (
-    Activated,
-    AnyEvent,
-    Compacted,
-    Configured,
-    Decided,
-    Forgot,
-    Rewarded,
-)
-from tsucb.service.journal import Journal, Outcome, Spool
-from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
-from tsucb.service.relearning import fold_for
-from tsucb.service.scheduling import SteadyClock, Turns
-from tsucb.service.state import LoopHeld
-from tsucb.service.store import (
-    MODEL,
-    AuditRecord,
-    Logged,
-    Place,
-    Row,
-    Store,
-    Transaction,
-    set_aside,
-)
+from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
+from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
+from tsucb.service.replay import Poison, Replay
+from tsucb.service.scheduling import SteadyClock, Turns, settled
+from tsucb.service.spool import AWAY, Spool
+from tsucb.service.state import LoopState
+from tsucb.service.store import Logged, Place, Row, Store, Transaction, Written
 
 log = logging.getLogger("tsucb.service")
 
+MOST_ROWS = 2_000  # events of several requests that are written together
+AT_ONCE = 200  # events of others that are folded before requests have their turn
+SLOW = 0.25  # seconds that decisions wait for a shared store, before they are kept on this disk
 FAR = 20_000  # events behind the log, from which on a newer snapshot is looked for
 NEAR = 1_000  # events that are folded while a loop waits
 RETRY = 0.25  # seconds, before the store is asked again
-GONE = Outcome("gone")  # an event of a loop that was deleted
-NOTHING = Transaction()
 
 Found = TypeVar("Found")
 
 
-class Poison(Exception):
-    """An event that cannot be folded."""
+class Outcome(NamedTuple):
+    """What became of an event: a word, its position in the log, and whether it is new there.
 
-    def __init__(self, position: int, error: BaseException) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
-        self.position = position
+    `kept` is a decision that is on this machine's disk, and not in the log yet. `held` is what the
+    loop knew after an event that compacted it.
+    """
+
+    result: str
+    position: int = 0
+    fresh: bool = False
+    kept: Decided | None = None
+    held: LoopState | None = None
+
+
+GONE = Outcome("gone")  # an event of a loop that was deleted
+NOTHING = Transaction()
+Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
+# What is durable now: a change of this server, after what others wrote up to a position; where that
+# is much, loops that know it.
+Flushed = tuple[Written, Sequence[Logged | Loop], int]
+
+
+class Submission(NamedTuple):
+    """A change on its way into the log; an empty one looks for news.
+
+    `spooled`: whether it is one decision that may be kept on this disk while the store is away.
+    """
+
+    change: Transaction
+    spooled: bool
+    future: "asyncio.Future[tuple[Outcomes, int]]"
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may share a transaction with others."""
+        return bool(self.change.rows) and self.change.plain
+
+    def answer(self, outcomes: Outcomes, erased: int) -> None:
+        """Tell whoever waits, unless that is gone, or has a decision that is kept on this disk."""
+        if not self.future.done():
+            self.future.set_result((outcomes, erased))
 
 
 class Ledger:
     """Loops over a store, as the log has them; see `Service` for the parameters.
 
-    `journal` writes. What is durable is delivered here in the order of the log, and folded. A loop
-    that must be made from the log again, as events were deleted or another model is to learn from
-    them, goes on deciding until the new one takes its place.
+    What is durable is folded in the order of the log. A loop that must be made from the log again,
+    as events were deleted or another model is to learn from them, goes on deciding until the new
+    one takes its place.
     """
 
     def __init__(
@@ -68,33 +94,43 @@ class Ledger:
         most_waiting: int = 4_000, compare: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
-        self._most_waiting, self._compare = most_waiting, compare
+        self.most_waiting, self._compare = most_waiting, compare
+        self.replay = Replay(store, clock, seed)
+        self.alerts, self.turns = self.replay.alerts, Turns()
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
         self.leading = False  # whether this process writes snapshots and that time passed
-        self.alerts: dict[str, str] = {}  # what somebody should look at, by what it is about
-        self.turns = Turns()
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.saving = asyncio.Lock()  # whoever writes snapshots
-        self._outdated: dict[int, int] = {}  # loops to make again, from the log up to a position
+        self.waiting = 0  # events that are not durable yet
+        self.commits = 0
+        self.failed = False  # whether the store refused what it was last given
+        self._queue: deque[Submission] = deque()
+        self._wake, self._stopping = asyncio.Event(), False
+        self._thread = ThreadPoolExecutor(1, "log")
+        self._keeping = ThreadPoolExecutor(1, "spool")  # other threads may wait for the store
+        self._read = 0  # the position up to which this thread knows the log
+        # Loops to make from the log again, up to which position at least, and who does it.
+        self._outdated: dict[int, int] = {}
         self._rebuilding: dict[int, asyncio.Task[None]] = {}
 
-    def open(self) -> None:
-        """Read all loops from the store; blocks."""
-        self.position = self.store.last()
-        for name, number in self.store.loops().items():
-            self.put(self.replayed(Loop(name, number, self._seed), until=self.position))
-            self.loops[name].settings.warm()
+    async def start(self) -> None:
+        """Make all loops from the log, and begin to write."""
+        self.position = self._read = await asyncio.to_thread(self.store.last)
+        for loop in await self.turns.in_background(self.replay.all_loops, self.position):
+            self.put(loop)
+        self._event_loop = asyncio.get_running_loop()
+        self._writing = asyncio.create_task(self._write_on())
 
-    def begin_writing(self) -> None:
-        """Begin to write, in the event loop."""
-        self._running = asyncio.get_running_loop()
-        self.journal = Journal(
-            self.store, self._deliver, self._catch_up, self.position, self.spool,
-            self._most_waiting,
-        )  # fmt: skip
+    async def stop(self) -> None:
+        """Write what waits, and end."""
+        self._stopping = True
+        self._wake.set()
+        await self._writing
+        self._thread.shutdown()
+        self._keeping.shutdown()
 
     # The loops
 
@@ -119,63 +155,6 @@ class Ledger:
         """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
         return await self.turns.wait(loop.number, loop.is_slow, function)
 
-    # Reading the log
-
-    def replayed(self, loop: Loop, snapshots: bool = True, until: int | None = None) -> Loop:
-        """Make a loop from the log: from the last snapshot that can be read, or from the start.
-
-        Events that cannot be folded are set aside. Blocks.
-        """
-        while True:
-            fresh = Loop(loop.name, loop.number, self._seed)
-            for position, body in self.store.snapshots(loop.number) if snapshots else ():
-                if body is not None and (until is None or position <= until):
-                    with contextlib.suppress(ValueError):
-                        fresh.restore(body, position)
-                        break
-            try:
-                self.read_on(fresh, until)
-                return fresh
-            except Poison as poison:
-                self._set_aside(loop, poison)
-            except Conflict:
-                snapshots = False  # they know what was deleted, or have the model of before
-
-    def read_on(self, loop: Loop, until: int | None, known: int | None = None) -> int:
-        """Fold what the log has after a loop's position, and return how many events; blocks.
-
-        A loop that begins at the start of the log has the model of the last change to one that
-        relearns, by the position `known`, else by `until`. Raise Conflict if a loop that begins
-        later must begin there: events were deleted, or another model is to learn.
-        """
-        first, count = loop.position, 0
-        change = self.store.relearned(loop.number, until if known is None else known)
-        model: Any = change and events.decode(change.body)
-        for logged in self.store.read(first, loop.number, until):
-            try:
-                event = events.decode(logged.body)
-                if not first and change is not None and logged.position <= change.position:
-                    fold_for(model.settings, loop, event, logged.position)
-                elif is_remaking(event) and (first or not isinstance(event, Forgot)):
-                    raise Conflict("the log of the loop was changed meanwhile; try again")
-                else:
-                    loop.fold(event, logged.position)
-                count += 1
-            except (StoreError, Conflict):
-                raise
-            except Exception as error:
-                raise Poison(logged.position, error) from error
-        return count
-
-    def _set_aside(self, loop: Loop, poison: Poison) -> None:
-        """Move an event that cannot be folded out of the log; every server makes the loop again."""
-        now, position, reason = self.clock(), poison.position, str(poison)[:1_000]
-        log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
-        self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
-        audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")
-        erasure = set_aside(loop.number, position, reason)
-        self.store.write(Transaction([row(loop.number, Forgot(now))], [audit], erasure))
-
     # Writing
 
     async def write(
@@ -186,9 +165,18 @@ class Ledger:
 
         `spooled`: whether this is a decision that may be kept on this disk while the store is away.
         """
-        rows = [row(number, event) for number, event in pairs]
-        happened = [event for _, event in pairs]
-        return await self.journal.write(change._replace(rows=rows), happened, spooled)
+        # One that is larger by itself, as an import of many rewards, does not wait for others.
+        if self.waiting and self.waiting + len(pairs) > self.most_waiting:
+            raise Overloaded
+        if self._stopping:
+            raise StoreError("the service is stopping")
+        rows = [Row.of(number, event) for number, event in pairs]
+        future: asyncio.Future[tuple[Outcomes, int]] = asyncio.get_running_loop().create_future()
+        self._queue.append(Submission(change._replace(rows=rows), spooled, future))
+        self.waiting += len(rows)
+        self._wake.set()
+        found, erased = await future
+        return [await settled(each) for each in found], erased
 
     async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Outcome]:
         """Write events of a loop; raise NotFound if it was deleted."""
@@ -198,35 +186,140 @@ class Ledger:
             raise NotFound(f"there is no loop {loop.name!r}")
         return outcomes
 
-    def _catch_up(self, after: int, until: int) -> list[Logged] | list[Loop]:
-        """Read what others wrote; where that is much, loops from their newest snapshots. Blocks."""
-        if self.store.shared and until - after > FAR:
-            loops = self.store.loops().items()
-            return [self.replayed(Loop(*each, self._seed), until=until) for each in loops]
-        return list(self.store.read(after, until=until))
+    async def catch_up(self) -> None:
+        """Fold what the log has by now."""
+        await self.write([])
+
+    async def _write_on(self) -> None:
+        flushing = None
+        while flushing or self._queue or not self._stopping:
+            if flushing is None:
+                self._wake.clear()
+                if not self._queue:
+                    await self._wake.wait()
+                flushing = self._flush_next()
+                continue
+            batch, change, flush = flushing
+            try:
+                while not (await asyncio.wait([flush], timeout=SLOW))[0]:
+                    await self._keep_decisions(batch)
+                flushed = flush.result()
+            except Exception as error:
+                await self._fail(batch, error)
+                flushing = None
+            else:
+                flushing = self._flush_next()  # while what is durable now is folded
+                await self._settle(batch, change, flushed)
+
+    def _flush_next(self) -> "tuple[list[Submission], Transaction, asyncio.Future[Flushed]] | None":
+        """Begin to write what may share the next transaction; None if nothing waits."""
+        batch, rows = list[Submission](), list[Row]()
+        while self._queue:
+            following = self._queue[0]
+            many = len(rows) + len(following.change.rows) > MOST_ROWS
+            if batch and (many or not (batch[0].shares and following.shares)):
+                break
+            batch.append(self._queue.popleft())
+            rows += following.change.rows
+        if not batch:
+            return None
+        change = batch[0].change._replace(rows=rows)
+        return batch, change, self._event_loop.run_in_executor(self._thread, self._flush, change)
+
+    def _flush(self, change: Transaction) -> Flushed:
+        """Write a change, and read what others wrote before it."""
+        if self.store.shared and self.failed and change.rows and change.plain:
+            raise StoreError(AWAY)
+        written: Written = ([], 0) if change.is_empty else self.store.write(change)
+        fresh = [place.position for place in written[0] if place.fresh]
+        until = fresh[0] - 1 if fresh else self.store.last()
+        news = self._news(until)
+        self._read = max([self._read, until, *fresh[-1:]])
+        return written, news, until
+
+    def _news(self, until: int) -> Sequence[Logged | Loop]:
+        """Read what others wrote up to a position; where that is much, loops that know it."""
+        if until <= self._read:
+            return []
+        if self.store.shared and until - self._read > FAR:
+            return self.replay.all_loops(until)
+        return list(self.store.read(self._read, until=until))
+
+    async def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
+        """Fold what is durable, and tell whoever waits for it."""
+        self.failed = self.failed and change.is_empty and not self.store.shared
+        self.commits += not change.is_empty
+        (places, erased), news, until = flushed
+        places = places or [Place(0, False)] * len(change.rows)  # erases nothing, appends nothing
+        try:
+            await self._take_in(news, until, batch)
+            outcomes = iter([*map(self._fold_own, change.rows, places)])
+        except Exception as error:
+            self._refuse(batch, error)
+            return
+        for each in batch:
+            self.waiting -= len(each.change.rows)
+            each.answer([next(outcomes) for _ in each.change.rows], erased)
+
+    async def _fail(self, batch: list[Submission], error: Exception) -> None:
+        """Keep decisions on this disk while a shared store is away; refuse everything else."""
+        if isinstance(error, StoreError):
+            self.failed = True
+            await self._keep_decisions(batch)
+        self._refuse(batch, error)
+
+    async def _keep_decisions(self, batch: list[Submission]) -> None:
+        """Answer decisions of a batch and of the queue once they are on this disk.
+
+        Those of the batch may reach a slow store, too: whoever writes the spool looks for them.
+        """
+        kept = [each for each in batch if each.spooled and not each.future.done()]
+        queued = [each for each in self._queue if each.spooled]
+        if not self.store.shared or not kept + queued:
+            return
+        self._queue = deque(each for each in self._queue if not each.spooled)
+        entries = [(row.loop, row.event) for each in kept + queued for row in each.change.rows]
+        try:
+            found = await self._event_loop.run_in_executor(self._keeping, self.spool.add, entries)
+        except StoreError:
+            self._queue.extendleft(reversed(queued))
+            return
+        self.waiting -= len(queued)  # the others are still on their way
+        for each, event in zip(kept + queued, found, strict=True):
+            each.answer([Outcome("kept", kept=event)], 0)
+
+    def _refuse(self, batch: list[Submission], error: Exception) -> None:
+        for each in batch:
+            self.waiting -= len(each.change.rows)
+            if not each.future.done():
+                each.future.set_exception(error)
 
     # Folding
 
-    def _deliver(
-        self, news: Any, until: int, entries: Iterable[tuple[Place, int, AnyEvent]]
-    ) -> "list[Outcome | asyncio.Future[Outcome]]":
-        """Fold what is durable now; events of a slow loop in a thread, in their order."""
-        for each in news or ():
+    async def _take_in(
+        self, news: Sequence[Logged | Loop], until: int, batch: list[Submission]
+    ) -> None:
+        """Fold what other servers wrote, up to a position, while a batch waits for its turn."""
+        since = time.monotonic()
+        for count, each in enumerate(news, start=1):
             if isinstance(each, Loop):
                 self.put(each)
             else:
                 self._fold_from_elsewhere(each)
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0)
+                if time.monotonic() - since > SLOW:
+                    await self._keep_decisions(batch)
+                    since = time.monotonic()
         self.position = max(self.position, until)
-        outcomes: list[Outcome | asyncio.Future[Outcome]] = []
-        for place, number, event in entries:
-            if self._compare:
-                assert events.decode(events.encode(event)) == event, event
-            if place.fresh:
-                outcomes.append(self._fold(place.position, number, event, own=True))
-            else:
-                known = place.position > 0
-                outcomes.append(Outcome(REPEATED, place.position) if known else GONE)
-        return outcomes
+
+    def _fold_own(self, row: Row, place: Place) -> "Outcome | asyncio.Future[Outcome]":
+        """Fold an event that this server wrote, unless the log had it before or has it not."""
+        if self._compare:
+            assert events.decode(row.body) == row.event, row.event
+        if place.fresh:
+            return self._fold(place.position, row.loop, row.event, own=True)
+        return Outcome(REPEATED, place.position) if place.position else GONE
 
     def _fold_from_elsewhere(self, logged: Logged) -> None:
         """Fold an event that another server wrote."""
@@ -237,9 +330,8 @@ class Ledger:
             if loop is not None and isinstance(event, Decided):
                 with contextlib.suppress(TooLarge):  # it was taken there
                     loop.admit(event.context, (event.arm_features or {}).values())
-        except Exception as error:
-            if loop is not None:
-                self._refused(loop, position, error)
+        except Exception:
+            self._remake(number, position)
         else:
             self._fold(position, number, event, own=False)
 
@@ -254,10 +346,7 @@ class Ledger:
                 return Outcome(TAKEN, position, fresh=True)
             loop = self.put(Loop(event.name, number, self._seed))
         if is_remaking(event):
-            self._outdated[number] = position
-            self._numbered[number].stale = True
-            if number not in self._rebuilding:
-                self._rebuilding[number] = self.turns.begin(self._rebuild(number))
+            self._remake(number, position)
         work = partial(self._fold_next, position, number, event, own)
         return self.turns.do(number, loop.is_slow, work)
 
@@ -266,45 +355,43 @@ class Ledger:
         loop, held = self._numbered.get(number), None
         if loop is None or loop.position >= position:
             return Outcome(TAKEN, position, fresh=True)
-        if isinstance(event, Configured) and loop.stale:  # the model stays until it is replaced
+        if isinstance(event, Configured) and self.is_outdated(loop):
+            # The model stays until the loop is replaced.
             loop.next_settings = event.settings
             event = Configured(event.time, event.settings.learning_like(loop.settings))
         try:
-            found = loop.fold(event, position)
-        except Exception as error:
-            return self._refused(loop, position, error)
-        if own and isinstance(event, Compacted) and not loop.stale:
+            result = loop.fold(event, position)
+        except Exception:  # it is set aside when the loop is made from the log
+            loop.position, loop.made, result = position, -1, REFUSED
+            self._event_loop.call_soon_threadsafe(self._remake, number, position)
+        if own and isinstance(event, Compacted) and not self.is_outdated(loop):
             held = loop.hold()  # now, and not when more has happened
-        return Outcome(found, position, fresh=True, held=held)
-
-    def _refused(self, loop: Loop, position: int, error: Exception) -> Outcome:
-        """Have an event set aside that cannot be folded; in any thread."""
-        loop.position, loop.stale = position, True
-        work = self._put_aside(loop, Poison(position, error))
-        self._running.call_soon_threadsafe(self.turns.begin, work)
-        return Outcome(REFUSED, position, fresh=True)
-
-    async def _put_aside(self, loop: Loop, poison: Poison) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(self._set_aside, loop, poison)
-                await self.journal.look()
-                return
-            except StoreError:
-                await asyncio.sleep(RETRY)
+        return Outcome(result, position, fresh=True, held=held)
 
     # Loops that are made from the log while the old ones go on
 
+    def is_outdated(self, loop: Loop) -> bool:
+        """Return whether a loop only decides until what the log makes of it takes its place."""
+        return loop.made < self._outdated.get(loop.number, 0)
+
+    def _remake(self, number: int, position: int) -> None:
+        """Begin to make a loop from the log again, up to this position at least."""
+        self._outdated[number] = max(position, self._outdated.get(number, 0))
+        if number not in self._rebuilding:
+            self._rebuilding[number] = self.turns.begin(self._rebuild(number))
+
     async def _rebuild(self, number: int) -> None:
         """Replace a loop by what the log makes of it, until that is up to date."""
-        made, background = 0, self.turns.in_background
+        background = self.turns.in_background
         try:
-            while (loop := self._numbered.get(number)) and self._outdated[number] > made:
+            while (loop := self._numbered.get(number)) and self.is_outdated(loop):
                 try:
-                    fresh = await background(partial(self.replayed, loop, until=self.position))
-                    while await background(self.read_on, fresh, self.position) > NEAR:
+                    fresh = await background(
+                        partial(self.replay.replayed, loop, until=self.position)
+                    )
+                    while await background(self.replay.read_on, fresh, self.position) > NEAR:
                         pass
-                    made = await self.turns.wait(number, True, partial(self._replace, loop, fresh))
+                    await self.turns.wait(number, True, partial(self._replace, loop, fresh))
                 except Conflict:  # more was deleted
                     pass
                 except (StoreError, Poison) as error:
@@ -316,19 +403,15 @@ class Ledger:
             with contextlib.suppress(StoreError, Overloaded, NotFound):
                 await self.store_snapshot(loop, alone=True)
 
-    def _replace(self, old: Loop, fresh: Loop) -> int:
+    def _replace(self, old: Loop, fresh: Loop) -> None:
         """Let a loop take the place of another, in whose turn this is called; blocks.
 
-        What is delivered meanwhile is folded afterwards, into the new one. Return the position up
-        to which that one was made from the log.
+        What is delivered meanwhile is folded afterwards, into the new one.
         """
-        self.read_on(fresh, old.position)
-        position = max(old.position, fresh.position)
+        self.replay.read_on(fresh, old.position)
+        fresh.made = max(old.position, fresh.position)
         if self._numbered.get(old.number) is old:
             self.loops[old.name] = self._numbered[old.number] = fresh
-        if self._outdated[old.number] > position:  # what was deleted meanwhile may be in it
-            fresh.stale = True
-        return position
 
     async def rebuilt(self, loop: Loop) -> None:
         """Wait until a loop is what the log makes of it."""
@@ -349,32 +432,12 @@ class Ledger:
             body = await self.turns.in_background(held.to_bytes)
             await asyncio.to_thread(self.store.save_snapshot, loop.number, position, body, alone)
 
-    async def hold(self, loop: Loop) -> tuple[int, LoopHeld] | None:
+    async def hold(self, loop: Loop) -> tuple[int, LoopState] | None:
         """Return what a loop knows, and the position of an event from which others can go on.
 
         None if the loop is to be replaced.
         """
-        if loop.stale:
+        if self.is_outdated(loop):
             return None
         (outcome,) = await self.append(loop, Compacted(self.clock()))
         return None if outcome.held is None else (outcome.position, outcome.held)
-
-
-def is_remaking(event: AnyEvent) -> bool:
-    """Return whether every server must make the loop from the log again after this event."""
-    return isinstance(event, Forgot) or (isinstance(event, Configured) and event.relearn)
-
-
-def row(loop: int, event: AnyEvent) -> Row:
-    """Return an event of a loop as the store takes it."""
-    if isinstance(event, Decided):
-        key = None if event.key is None else f"d{event.key}"
-        return Row(loop, event.id, event.person, key, events.encode(event))
-    if isinstance(event, Rewarded):
-        # Lengths keep ids, slots and keys apart, which may hold any character.
-        name = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
-        return Row(loop, event.id, None, None if event.key is None else name, events.encode(event))
-    if isinstance(event, Configured) and event.relearn:
-        return Row(loop, None, None, f"{MODEL}{secrets.token_hex(8)}", events.encode(event))
-    subject = event.id if isinstance(event, Activated) else None
-    return Row(loop, subject, None, None, events.encode(event))

@@ -22,12 +22,10 @@ from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
     LoopCounts,
-    LoopHeld,
     LoopState,
     OpenDecision,
     Slot,
     Tally,
-    decoded,
 )
 
 if TYPE_CHECKING:
@@ -52,18 +50,10 @@ class Listener(Protocol):
 
 
 class Loop:
-    """A named decision problem.
+    """A named decision problem; the log knows it by its number, which no other loop ever has.
 
-    Parameters
-    ----------
-    name
-        As in its address.
-    number
-        By which the log knows it; no later loop has the same.
-    seed
-        Of the random draws of this process; they are not part of what the log determines.
-    listener
-        Told what was played and earned; if there is one, the loop learns nothing itself.
+    The seed is for the draws of this process, which the log does not determine. Where there is a
+    listener, the loop learns nothing itself.
     """
 
     def __init__(
@@ -78,10 +68,10 @@ class Loop:
         self.learner: Learner | None = None  # None before the first arm
         self.now = self.created = 0.0
         self.counts, self.tally = LoopCounts(), Tally(spans=[])
-        self.stale = False  # whether another that is being made will take its place
-        self.next_settings: LoopSettings | None = None  # that the other will have
+        # The position up to which the log is known that it was made from; see `Ledger.is_outdated`.
+        self.made = 0
+        self.next_settings: LoopSettings | None = None  # of the one that will take its place
         self.waiting: dict[str, OpenDecision] = {}
-        self._width: tuple[Any, int] = None, 0  # of which model
         self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
@@ -197,11 +187,7 @@ class Loop:
     @property
     def width(self) -> int:
         """How many columns the model has."""
-        model = None if self.learner is None else self.learner.model
-        if self._width[0] is not model:  # else as it was
-            shape = () if model is None else model.context_shape(1)
-            self._width = model, int(shape[-1]) if shape else 0
-        return self._width[1]
+        return 0 if self.learner is None else self.learner.known.width
 
     @property
     def is_slow(self) -> bool:
@@ -217,7 +203,11 @@ class Loop:
         width = 32 + 3 * (self.width + len(context or ()) + longest) // 2
         if self.numbers(width, new_arms) <= min(SLOW, MOST_NUMBERS):
             return
-        width = self._width_after(context, arm_features)
+        width = self.width
+        if self.learner is not None and (context or arm_features):
+            arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
+            offered = arms if self.settings.arms_come else None
+            width = self.learner.width_after(self._read(context, None), offered)
         after = self.numbers(width, new_arms)
         if after > MOST_NUMBERS and (new_arms or width > self.width):
             raise TooLarge(
@@ -226,14 +216,6 @@ class Loop:
                 "arms"
             )
         self.growing = self.growing or after > SLOW
-
-    def _width_after(self, context: Features | None, arm_features: Collection[Features]) -> int:
-        """Return how many columns the model will have after a decision in this context."""
-        if self.learner is None or not (context or arm_features):
-            return self.width
-        arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
-        known = self._read(context, None)
-        return self.learner.width_after(known, arms if self.settings.arms_come else None)
 
     def noticed_changes(self) -> list[Any]:
         """Return the last changes of rewards that the model noticed, the oldest first."""
@@ -285,16 +267,14 @@ class Loop:
             case events.Configured():
                 self._configured(event)
             case events.Reset():
-                self._reset_learner()
+                self._start_again()
             case events.Imported():
                 self._imported(event)
             case events.Compacted():
                 if self.learner is not None:
                     self.learner.compact()
             case events.Condensed():
-                self._become(decoded(event.state))
-            case events.Passed() | events.Forgot():
-                pass
+                self.restore(event.state, position)
         self.position = position
         self.folded += 1
         return result
@@ -302,27 +282,31 @@ class Loop:
     def _configured(self, event: events.Configured) -> None:
         before, self.settings = self.settings, event.settings
         self.created = self.created or event.time
-        first = self.learner is None and self.settings.arms_come and self._listener is None
         # Whoever folds a change to a model that relearns has had that model from the start.
-        if first or not (event.relearn or self.settings.learns_like(before)):
-            self._reset_learner()
+        goes_on = event.relearn or self.settings.learns_like(before)
+        if not goes_on or (self.learner is None and self._listener is None):
+            self._start_again()
         elif self.learner is not None:
             self.learner.follow(self.settings.rule())
 
-    def _reset_learner(self) -> None:
+    def _start_again(self) -> None:
+        """Forget what waits and what was learned."""
         self.waiting, self._deadlines = {}, []
-        self.learner = None
-        if self._listener is None and (self.arms or self.settings.arms_come):
-            self.learner = self.settings.learner(list(self.arms), self.seed)
+        self.learner = self._new_learner()
+
+    def _new_learner(self) -> Learner | None:
+        """Return a learner of the arms that are known; None if there is nothing to be learned."""
+        if self._listener is not None or not (self.arms or self.settings.arms_come):
+            return None
+        return self.settings.learner(list(self.arms), self.seed)
 
     def _imported(self, event: events.Imported) -> None:
         self.waiting, self._deadlines = {}, []
-        if self._listener is not None:
-            return
-        learner = Learner.from_bytes(event.agent)
-        learner.follow(self.settings.rule())
-        learner.reseed(self.seed)
-        self.learner, self.arms = learner, {str(arm): str(arm) for arm in learner.arms}
+        if self._listener is None:
+            self.learner = Learner.from_bytes(event.agent)
+            self.learner.follow(self.settings.rule())
+            self.learner.reseed(self.seed)
+            self.arms = {str(arm): str(arm) for arm in self.learner.arms}
 
     def _arms_changed(self, event: events.ArmsChanged) -> None:
         gone = [arm for arm in event.remove if arm in self.arms]
@@ -339,11 +323,9 @@ class Loop:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
             self.arms[arm] = arm
-            if self.settings.arms_come or self._listener is not None:
-                continue
             if self.learner is None:
-                self.learner = self.settings.learner([arm], self.seed)
-            else:
+                self.learner = self._new_learner()
+            elif not self.settings.arms_come:
                 self.learner.add_arm(arm)
 
     def _decided(self, event: Decided, position: int) -> str:
@@ -409,9 +391,7 @@ class Loop:
             return REPEATED
         self.counts.rewards += 1
         slot.total = (slot.total or 0.0) + event.value
-        if self.settings.learns_at_once and open.deferred is None:
-            self._learn(event.id, open, slot, slot.total)
-            self._close_if_done(event.id, open)
+        self._learn_early(event.id, open, [slot])
         return TAKEN
 
     def _activated(self, event: events.Activated) -> str:
@@ -423,11 +403,7 @@ class Loop:
             return REPEATED
         decided, open.deferred = open.deferred, None
         self._put_to_use(decided, open)
-        if self.settings.learns_at_once:
-            for slot in open.slots:
-                if slot.total is not None:
-                    self._learn(event.id, open, slot, slot.total)
-            self._close_if_done(event.id, open)
+        self._learn_early(event.id, open, open.slots)
         return TAKEN
 
     def _end_wait(self, id: str) -> None:
@@ -447,7 +423,13 @@ class Loop:
             elif not slot.learned:
                 self._learn(id, open, slot, slot.total)
 
-    def _close_if_done(self, id: str, open: OpenDecision) -> None:
+    def _learn_early(self, id: str, open: OpenDecision, slots: Iterable[Slot]) -> None:
+        """Learn what came for some slots, unless that is for the end of the wait."""
+        if not self.settings.learns_at_once or open.deferred is not None:
+            return
+        for slot in slots:
+            if slot.total is not None:
+                self._learn(id, open, slot, slot.total)
         if all(slot.learned for slot in open.slots):
             del self.waiting[id]
             if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
@@ -477,14 +459,14 @@ class Loop:
 
     # Snapshots
 
-    def hold(self) -> LoopHeld:
+    def hold(self) -> LoopState:
         """Return everything that the fold has led to; quick, however many decisions wait."""
         # Those are shared: `_changed` never changes one that may be held.
-        state = LoopState(
+        return LoopState(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
-            copy(self.counts), self.tally.copied(), dict(self.waiting), None,
+            copy(self.counts), self.tally.copied(), dict(self.waiting),
+            None if self.learner is None else self.learner.hold(),
         )  # fmt: skip
-        return LoopHeld(state, None if self.learner is None else self.learner.hold())
 
     def digest(self) -> str:
         """Return a hash of everything that the fold has led to: the same log gives the same."""
@@ -492,16 +474,19 @@ class Loop:
 
     def restore(self, snapshot: bytes, position: int) -> None:
         """Become what a snapshot was taken of; raise ValueError if it cannot be read."""
-        self._become(decoded(snapshot))
-        self.position = position
-
-    def _become(self, state: LoopState) -> None:
-        """Know what a snapshot holds, and nothing else."""
+        state = LoopState.from_bytes(snapshot)
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created = state.now, state.created
         self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
         self._set_deadlines()
-        self.learner = None
+        self.learner, self.position = None, position
         if state.learner is not None and self._listener is None:
             self.learner = Learner.from_bytes(state.learner)
             self.learner.reseed(self.seed)
+
+
+def is_remaking(event: AnyEvent) -> bool:
+    """Return whether every server must make the loop from the log again after this event."""
+    return isinstance(event, events.Forgot) or (
+        isinstance(event, events.Configured) and event.relearn
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tsucb.service.alerts import all_alerts
-from tsucb.service.state import LoopCounts, Span
+from tsucb.service.state import LoopCounts
 
 if TYPE_CHECKING:
     from tsucb.service.application import Door
@@ -33,12 +33,12 @@ class ServiceMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield what is known now."""
-        service, door, upkeep = self._service, self._door, self._service.upkeep
-        journal = service.ledger.journal
+        service, door = self._service, self._door
+        ledger, upkeep = service.ledger, service.upkeep
         for name, what, value in (
             ("up_seconds", "Seconds since the start.", service.clock() - upkeep.started),
-            ("log_position", "Position of the last event.", service.ledger.position),
-            ("events_unwritten", "Events that are not durable yet.", journal.waiting),
+            ("log_position", "Position of the last event.", ledger.position),
+            ("events_unwritten", "Events that are not durable yet.", ledger.waiting),
             ("clock_skew_seconds", "The machine's clock before the log's.", service.clock.skew),
             ("lag_events", "Events of the log that are not folded yet.", upkeep.lag),
             ("disk_free", "Share of the disk that is free.", upkeep.disk_free),
@@ -49,7 +49,7 @@ class ServiceMetrics:
         ):
             yield GaugeMetricFamily(f"tsucb_{name}", what, value)
         for name, what, value in (
-            ("commits", "Flushes of the log.", journal.commits),
+            ("commits", "Flushes of the log.", ledger.commits),
             ("refused", "Requests refused past capacity.", door.refused),
             ("connections_closed", "Connections closed to make room.", door.sent_away),
         ):
@@ -76,6 +76,6 @@ class ServiceMetrics:
 
 def gauges_of(loop: "Loop") -> tuple[float, ...]:
     """Return what is known of a loop now, in the order of `LOOP_GAUGES`."""
-    whole = Span.together(list(loop.tally.spans))
+    whole = loop.tally.whole()
     lift, over = whole.interval()[1:], whole.over_holdout()[1:]
     return len(loop.waiting), len(loop.arms), whole.total, *lift, *over

@@ -8,6 +8,7 @@ import tsucb
 from tsucb.service.http import Operation
 from tsucb.service.keys import GRANTS
 from tsucb.service.native import OPERATIONS
+from tsucb.service.settings import descriptions
 
 PROBLEMS = {
     "400": "What was wrong, in a sentence.",
@@ -25,6 +26,10 @@ def document() -> dict[str, Any]:
     for each in OPERATIONS.all:
         path = paths.setdefault(f"/v1/{'/'.join(each.path)}", {})
         path[each.method.lower()] = describe(each, schemas)
+    settings = schemas["LoopSettings"]
+    settings["description"] = "The settings of a loop."
+    for name, sentence in descriptions().items():
+        settings["properties"][name]["description"] = sentence
     return {
         "openapi": "3.1.0",
         "info": {"title": "tsucb", "version": tsucb.__version__},

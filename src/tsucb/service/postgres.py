@@ -23,10 +23,10 @@ from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.store import Execute, Place, Row, Store, Transaction, Written, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
-LEASE = 3.0  # seconds for which a server leads after it was last heard of
+LEASE = 2.0  # seconds for which a server leads after it was last heard of
 IDLE = 1_000  # milliseconds after which the transaction of a paused server is ended
 # Seconds that a statement may take before the database counts as lost, by connection.
-PATIENCE = {"writer": 2.0, "leader": 2.0, "reader": 20.0, "keeper": 20.0}
+PATIENCE = {"writer": 2.0, "leader": 1.0, "reader": 20.0, "keeper": 20.0}
 WATCH = 0.1  # seconds between looks at statements that take too long
 ATTEMPTS = 5  # to append, where another server writes the same keys at the same time
 
@@ -62,25 +62,30 @@ SELECT number, position, false FROM known
 UNION ALL SELECT number, before + place, true FROM fresh, moved
 """
 
-TAKE_LEASE = """
-UPDATE tsucb_lease SET holder = ?, time = greatest(time, ?),
-  until = clock_timestamp() + make_interval(secs => ?)
-WHERE holder = ? OR NOT until BETWEEN clock_timestamp()
-  AND clock_timestamp() + make_interval(secs => ?)
-RETURNING time
+# What a broken connection was told to do may still be on its way to its process.
+END_OTHERS = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
+WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()
+"""
+
+LEAD = """
+WITH taken AS (
+  UPDATE tsucb_lease SET holder = ?, time = greatest(time, ?),
+    until = clock_timestamp() + make_interval(secs => ?)
+  WHERE holder = ? OR NOT until BETWEEN clock_timestamp()
+    AND clock_timestamp() + make_interval(secs => ?)
+  RETURNING time
+)
+SELECT true, time FROM taken
+UNION ALL SELECT false, time FROM tsucb_lease WHERE NOT EXISTS (SELECT FROM taken)
 """
 
 
 class PostgresStore(Store):
-    """See `Store`.
-
-    Parameters
-    ----------
-    address
-        A connection string, such as postgresql://user@host/database.
-    """
+    """See `Store`; the address is like postgresql://user@host/database."""
 
     shared = True
+    CHANGES = "keeper"  # which has more time: an erasure may have much to do
 
     def __init__(self, address: str) -> None:
         self._address, self._name = address, secrets.token_hex(8)
@@ -114,8 +119,13 @@ class PostgresStore(Store):
             self._connections[name] = connection
             timeouts = {"lock_timeout": 1_500 * IDLE // 1_000, "statement_timeout": 20_000,
                         "idle_in_transaction_session_timeout": IDLE}  # fmt: skip
-            values = {"synchronous_commit": "on", **timeouts}
+            mark = f"'tsucb {self._name} {name}'"
+            values = {"application_name": mark, "synchronous_commit": "on", **timeouts}
             connection.execute("; ".join(f"SET {what} = {v}" for what, v in values.items()))
+            ended = connection.execute(END_OTHERS).fetchall()
+            if (False,) in ended:
+                connection.close()
+                raise StoreError("the database has not ended a connection that broke")
         return connection
 
     def _watch(self) -> None:
@@ -171,7 +181,7 @@ class PostgresStore(Store):
         for number, row in enumerate(rows):
             names.append(number if row.key is None else (row.loop, row.key))
             kept.setdefault(names[-1], row)
-        columns = [list(column) for column in zip(*kept.values(), strict=True)]
+        columns = [list(column) for column in zip(*(row[:5] for row in kept.values()), strict=True)]
         found = execute(APPEND, (*columns, [checksum(row) for row in kept.values()]))
         order = list(kept)
         known = {order[number - 1]: Place(position, fresh) for number, position, fresh in found}
@@ -190,10 +200,13 @@ class PostgresStore(Store):
         """See `Store`."""
         with self._locks["leader"]:
             values = self._name, time, LEASE, self._name, LEASE
-            if taken := self._execute("leader", TAKE_LEASE, values):
-                return True, taken[0][0]
-            found = self._execute("leader", "SELECT time FROM tsucb_lease")
-            return False, found[0][0]
+            ((leads, when),) = self._execute("leader", LEAD, values)
+            return leads, when
+
+    def settle(self) -> None:
+        """See `Store`; to connect again ends what was left of a broken connection."""
+        with self._locks["writer"]:
+            self._execute("writer", "SELECT 1")
 
     def resign(self) -> None:
         """See `Store`."""

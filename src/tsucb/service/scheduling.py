@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -73,6 +73,11 @@ class SteadyClock:
             self._time += max(gap, 0.0)
 
 
+async def settled(found: "Found | asyncio.Future[Found]") -> Found:
+    """Return what is there, or will be; whoever waits for it may go, and the work goes on."""
+    return await asyncio.shield(found) if isinstance(found, asyncio.Future) else found
+
+
 class Turns:
     """Runs work on each loop one after the other, in the order of the calls.
 
@@ -83,51 +88,38 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._queues: dict[int, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
-        self._draining: set[asyncio.Task[None]] = set()
+        # Work that is not done, by loop. A lock lets in whoever came first, but says too early that
+        # it is free.
+        self.left: Counter[int] = Counter()
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._tasks: set[asyncio.Task[Any]] = set()  # that do it
         self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
-
-    def waiting(self, loop: int) -> int:
-        """Return how many calls wait for the turn of a loop."""
-        return len(self._queues.get(loop, ()))
 
     def do(
         self, loop: int, slow: bool, work: Callable[[], Found]
     ) -> "Found | asyncio.Future[Found]":
         """Return the result of `work`, or a future of it if it runs in a thread."""
-        queue = self._queues.get(loop)
-        if queue is None and not slow:
+        if not slow and not self.left[loop]:
             return work()
-        running = asyncio.get_running_loop()
-        future: asyncio.Future[Found] = running.create_future()
-        if queue is None:
-            queue = self._queues[loop] = deque()
-            task = running.create_task(self._drain(loop, queue))
-            self._draining.add(task)
-            task.add_done_callback(self._draining.discard)
-        queue.append((work, future))
-        return future
+        self.left[loop] += 1
+        task = asyncio.create_task(self._do_in_thread(loop, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _do_in_thread(self, loop: int, work: Callable[[], Found]) -> Found:
+        try:
+            async with self._locks[loop]:
+                running = asyncio.get_running_loop()
+                return await running.run_in_executor(self._threads, work)
+        finally:
+            self.left[loop] -= 1
 
     async def wait(self, loop: int, slow: bool, work: Callable[[], Found]) -> Found:
         """Return the result of `work`, wherever it runs."""
-        found = self.do(loop, slow, work)
-        return await found if isinstance(found, asyncio.Future) else found
-
-    async def _drain(self, loop: int, queue: "deque[Any]") -> None:
-        running = asyncio.get_running_loop()
-        while queue:
-            work, future = queue.popleft()
-            try:
-                found = await running.run_in_executor(self._threads, work)
-            except Exception as error:
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():  # the client may have gone
-                    future.set_result(found)
-        del self._queues[loop]
+        return await settled(self.do(loop, slow, work))
 
     async def in_background(self, function: Callable[..., Found], *arguments: Any) -> Found:
         """Return what a function returns that may take seconds."""
@@ -158,7 +150,7 @@ class Turns:
 
     async def finish(self) -> None:
         """Wait until nothing is left to do, and end the threads."""
-        while self._draining:
-            await asyncio.wait(self._draining)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         self._threads.shutdown()
         self._background.shutdown(wait=False, cancel_futures=True)

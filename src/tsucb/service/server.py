@@ -149,15 +149,7 @@ def connection_limit(wanted: int) -> int:
 
 
 class Server:
-    """A service with its application and its keys.
-
-    Parameters
-    ----------
-    settings
-        See `ServerSettings`.
-    demo
-        Whether simulated visitors come.
-    """
+    """A service with its application and its keys; in a demo, simulated visitors come."""
 
     def __init__(self, settings: ServerSettings, demo: bool = False) -> None:
         self.settings, self.demo, self.url = settings, demo, settings.url

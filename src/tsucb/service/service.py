@@ -14,14 +14,14 @@ from tsucb.agent.learner import Learner
 from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features, Rewarded
-from tsucb.service.journal import Outcome, Spool
-from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, SERVER, Keys
-from tsucb.service.ledger import Ledger
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, Keys
+from tsucb.service.ledger import Ledger, Outcome
 from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
-from tsucb.service.relearning import model_of
+from tsucb.service.replay import model_of
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings, changed, loop_settings
+from tsucb.service.spool import Spool
 from tsucb.service.state import LoopCounts, Tally
 from tsucb.service.store import (
     AuditRecord,
@@ -75,15 +75,11 @@ class Service:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
         self.unwritten = Spool(folder)
-        self.ledger = Ledger(store, self.clock, self.unwritten, **settings)
-        self.upkeep = Upkeep(self.ledger, self.keys, folder)
+        self.ledger = ledger = Ledger(store, self.clock, self.unwritten, **settings)
+        self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
-        self.loops, self.turns, self.alerts = (
-            self.ledger.loops, self.ledger.turns, self.ledger.alerts,
-        )  # fmt: skip
-        self.loop, self.look, self.replayed = (
-            self.ledger.loop, self.ledger.look, self.ledger.replayed,
-        )  # fmt: skip
+        self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
+        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replay.replayed
         self._random: list[str] = []
 
     # Loops
@@ -93,32 +89,32 @@ class Service:
         key: str | None = None,
     ) -> dict[str, str]:  # fmt: skip
         """Make a loop, and return its keys by their roles: they are not shown again."""
-        check_loop(name)
-        check_arms(arms)
-        await self.turns.in_background(settings.warm)
+        keys, records, pairs = await self._creation(name, settings, arms, who, key)
         async with self.ledger.busy[0]:
             if await self._is_repeat("create", name, key):  # whose keys were lost with the answer
                 loop = self.loop(name)
                 return {role: await self.issue_key(loop, role, who, grace=0.0) for role in ROLES}
             if name in self.loops:
                 raise Conflict(f"there is a loop {name!r} already")
-            keys, records, pairs = self._creation(name, settings, arms, who, key)
             await self.ledger.write(pairs, Transaction(records=records))
             self.keys.take(records)
         return keys
 
-    def _creation(
+    async def _creation(
         self, name: str, settings: LoopSettings, arms: Sequence[str], who: str,
         key: str | None = None,
     ) -> tuple[dict[str, str], list[Record], list[tuple[int, AnyEvent]]]:  # fmt: skip
         """Return the keys of a new loop, and the records and events to be written for it."""
+        check_loop(name)
+        check_arms(arms)
+        await self.turns.in_background(settings.warm)
         loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
         detail = msgspec.json.encode(settings).decode()
         audit = AuditRecord(now, who, "create", name, detail, scoped("create", name, key))
         happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
         if arms:
             happened.append(events.ArmsChanged(now, add=list(arms)))
-        keys, records = self.keys.issue(loop, ROLES, now)
+        keys, records = self.keys.issue(loop.number, name, ROLES, now)
         return keys, [loop, audit, *records], [(loop.number, event) for event in happened]
 
     async def prepare(
@@ -131,20 +127,17 @@ class Service:
         """
         new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
         if not self.keys.any_for(0):
-            keys, records = self.keys.issue(SERVER, [ADMINISTER], self.clock())
+            keys, records = self.keys.issue(0, None, [ADMINISTER], self.clock())
             new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
             if name not in self.loops:
-                check_loop(name)
                 settings, arms = loop_settings(LoopSettings(), given)
-                check_arms(arms)
-                await self.turns.in_background(settings.warm)
-                new[name], made, happened = self._creation(name, settings, arms, "file")
+                new[name], made, happened = await self._creation(name, settings, arms, "file")
                 records += [*made, file_arms(happened[0][0], arms)]
                 pairs += happened
             elif not self.keys.any_for(self.loops[name].number):
-                loop = record_of(self.loops[name])
-                new[name], made = self.keys.issue(loop, ROLES, self.clock())
+                number = self.loops[name].number
+                new[name], made = self.keys.issue(number, name, ROLES, self.clock())
                 records += made
         if new:
             await asyncio.to_thread(keep, new)
@@ -171,7 +164,9 @@ class Service:
             return
         loop = self.loop(name)
         async with self.ledger.busy[loop.number]:
-            await self._administer(loop, who, "delete", "", key, erasure=remove(loop.number))
+            await self._administer(
+                loop, who, "delete", "", key, erasure=Erasure(remove, loop.number)
+            )
             if self.loops.get(name) is loop:
                 self.ledger.remove(name)
             self.keys.drop(loop.number)
@@ -180,9 +175,9 @@ class Service:
         """Return a new key of a loop, or of the server; the old ones work for a while."""
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
-        record = SERVER if loop is None else record_of(loop)
-        keys, records = self.keys.issue(record, [role], self.clock(), grace)
-        audit = AuditRecord(self.clock(), who, "keys", record.name or None, role)
+        number, name = (0, None) if loop is None else (loop.number, loop.name)
+        keys, records = self.keys.issue(number, name, [role], self.clock(), grace)
+        audit = AuditRecord(self.clock(), who, "keys", name, role)
         await self.ledger.write([], Transaction(records=[*records, audit]))
         self.keys.take(records)
         return keys[role]
@@ -216,10 +211,7 @@ class Service:
         that the log holds; with `relearn` False it begins with nothing.
         """
         before = loop.next_settings or loop.settings
-        try:
-            settings = changed(before, changes)
-        except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None
+        settings = changed(before, changes)
         if settings == before and not documents:
             return settings
         await self.turns.in_background(settings.warm)
@@ -302,7 +294,7 @@ class Service:
         offered = await self._offered(loop, arms, asked.may_add)
         if asked.is_list(loop) and not loop.settings.is_warm(lists=True):
             await self.turns.in_background(partial(loop.settings.warm, lists=True))
-        if self.turns.waiting(loop.number) > MOST_TURNS:
+        if self.turns.left[loop.number] > MOST_TURNS:
             raise Overloaded
         for slot in asked.slots if asked.slots[0].features else ONE:
             whole = loop.with_slot(context, slot.features)
@@ -321,7 +313,8 @@ class Service:
         # Without the store nobody knows whether another server decided by an id of the client's.
         (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)
         if outcome.kept is not None:
-            self.upkeep.lose(StoreError("a decision could not be written"))
+            if self.ledger.failed:
+                self.upkeep.lose(StoreError("a decision could not be written"))
             return outcome.kept
         if outcome.result == REPEATED:
             return await self._repeated(loop, event, outcome)
@@ -353,17 +346,14 @@ class Service:
         """
         if (kept := self.unwritten.find(loop.number, None, key)) is not None:
             return kept
-        open = None if id is None else loop.waiting.get(id)
-        if open is not None and open.deadline > self.clock():
+        open, position = None if id is None else loop.waiting.get(id), None
+        waits = open is not None and open.deadline > self.clock()
+        if key is not None and (waits or loop.full):
             # The key tells an earlier decision by this id from the one that waits.
-            position = None
-            if key is not None:
-                position = await asyncio.to_thread(self.store.keyed, loop.number, f"d{key}")
-            return await self._decision_at(loop, position or open.position)
-        if key is not None and loop.full:
             position = await asyncio.to_thread(self.store.keyed, loop.number, f"d{key}")
-            return None if position is None else await self._decision_at(loop, position)
-        return None
+        if open is not None and waits:
+            position = position or open.position
+        return None if position is None else await self._decision_at(loop, position)
 
     async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
         """Return the decision that one in the log repeats."""
@@ -396,7 +386,7 @@ class Service:
         Instead of one that cannot be taken there is the error, or with `strict` it is raised and
         none is taken.
         """
-        most = self.ledger.journal.most_waiting
+        most = self.ledger.most_waiting
         if len(given) > most:
             raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
         errors: list[Exception | None] = []
@@ -464,9 +454,9 @@ class Service:
         change = Transaction(records=[Document(loop.number, kind, id, body)])
         await self.ledger.write([], change)
 
-    async def delete_document(self, loop: Loop, kind: str, id: str) -> bool:
-        """Delete a document, and return whether there was one."""
-        return await asyncio.to_thread(self.store.delete_document, loop.number, kind, id)
+    async def delete_document(self, loop: Loop, kind: str, id: str) -> None:
+        """Delete a document, if there is one."""
+        await asyncio.to_thread(self.store.delete_document, loop.number, kind, id)
 
     # Deletion
 
@@ -476,7 +466,8 @@ class Service:
     ) -> int:  # fmt: skip
         """Delete decisions with all that was learned from them; return how many events went."""
         check_text("a person", person)
-        erasure = forget(loop.number, [id for id in ids if NUL not in id], person)
+        known = [id for id in ids if NUL not in id]  # as no id that was given out
+        erasure = Erasure(forget, loop.number, (known, person))
         async with self.ledger.busy[loop.number]:
             # Who was forgotten is not written down, only how many events.
             event = events.Forgot(self.clock())
@@ -495,16 +486,14 @@ class Service:
             if taken is not None:
                 position, held = taken
                 count = await asyncio.to_thread(self.store.count, number, position)
-                await self.ledger.journal.look()  # what was changed before the count is known now
-            if taken is None or loop.stale:
+                await self.ledger.catch_up()  # what was changed before the count is known now
+            if taken is None or self.ledger.is_outdated(loop):
                 raise Conflict("decisions are being deleted; try again")
-            state = msgspec.structs.replace(
-                held.state, counts=LoopCounts(), tally=Tally(spans=[]), waiting={}
-            )
-            body = await self.turns.in_background(held._replace(state=state).to_bytes)
+            held.counts, held.tally, held.waiting = LoopCounts(), Tally(spans=[]), {}
+            body = await self.turns.in_background(held.to_bytes)
             now = self.clock()
             body = events.encode(events.Condensed(now, body))
-            erasure = condense(number, position, body, count, position)
+            erasure = Erasure(condense, number, (position, body, count, position))
             await self._administer(loop, who, "clear", "", key, events.Forgot(now), erasure=erasure)
             await self.ledger.rebuilt(loop)
 
@@ -512,11 +501,6 @@ class Service:
 def scoped(action: str, name: str, key: str | None) -> str | None:
     """Return the key of a request as the audit trail has it: one for each action and loop."""
     return None if key is None else f"{action} {name} {key}"
-
-
-def record_of(loop: Loop) -> LoopRecord:
-    """Return a loop as the store knows it."""
-    return LoopRecord(loop.number, loop.name)
 
 
 def file_arms(loop: int, arms: Sequence[str]) -> Document:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
@@ -31,109 +33,77 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 class LoopSettings(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """The settings of a loop; their bounds and what they mean stand with the fields.
+    """The settings of a loop.
 
-    The OpenAPI document and the form in the page are made from the same annotations.
+    Parameters
+    ----------
+    model
+        AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend or to forget;
+        HybridLinear for arms that come and go and have features; the others without context.
+    policy
+        The rule that chooses, by its name.
+    exploration
+        ε, the floor: this share of decisions plays any arm, so that the log can be evaluated.
+    holdout
+        This share of decisions always plays the baseline, the first arm offered: what the loop
+        earns more is measured against it. All decisions of a person are in it, or none.
+    reward_wait
+        Seconds for which a decision waits for its reward.
+    default_reward
+        The reward of a decision for which none came; null to learn nothing then.
+    aggregation
+        Of several rewards the first counts, or their sum after the wait.
+    learn_early
+        Learn a reward when it comes, not when the wait is over. Where only good news is reported,
+        early rewards are all good: then false.
+    forgetting
+        γ: with every reward all earlier ones count γ times as much.
+    mode
+        online plays what the policy chooses; apprentice plays the first arm offered and learns from
+        its rewards; logging plays it and learns nothing.
+    categories
+        Features whose numbers are codes.
+    most_arms
+        Arms that the loop knows at most.
+    most_open
+        Decisions that wait at most; more get status 429.
+    reward_range
+        The least and the largest reward that is accepted; null for any.
+    retention_days
+        Events older than this are deleted, what was learned from them stays; null to keep all.
+    note
+        Anything, for people.
     """
 
-    model: Annotated[
-        Literal[
-            "AdaptiveCurves",
-            "AdaptiveLinear",
-            "HybridLinear",
-            "BernoulliArms",
-            "GaussianArms",
-            "PoissonArms",
-        ],
-        Meta(
-            description="AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend "
-            "or to forget; HybridLinear for arms that come and go and have features; the others "
-            "without context."
-        ),
+    model: Literal[
+        "AdaptiveCurves",
+        "AdaptiveLinear",
+        "HybridLinear",
+        "BernoulliArms",
+        "GaussianArms",
+        "PoissonArms",
     ] = FREE_MODEL
-    policy: Annotated[
-        str, Meta(max_length=40, description="The rule that chooses, by its name.")
-    ] = "TS-UCB(1)"
-    exploration: Annotated[
-        Share,
-        Meta(
-            description="ε, the floor: this share of decisions plays any arm, so that the log can "
-            "be evaluated."
-        ),
-    ] = 0.05
-    holdout: Annotated[
-        Share,
-        Meta(
-            description="This share of decisions always plays the baseline, the first arm offered: "
-            "what the loop earns more is measured against it. All decisions of a person are in it, "
-            "or none."
-        ),
-    ] = 0.0
-    reward_wait: Annotated[
-        float,
-        Meta(
-            gt=0, le=LONGEST_WAIT, description="Seconds for which a decision waits for its reward."
-        ),
-    ] = 600.0
-    default_reward: Annotated[
-        float | None,
-        Meta(
-            description="The reward of a decision for which none came; null to learn nothing then."
-        ),
-    ] = 0.0
-    aggregation: Annotated[
-        Literal["first", "sum"],
-        Meta(description="Of several rewards the first counts, or their sum after the wait."),
-    ] = "first"
-    learn_early: Annotated[
-        bool,
-        Meta(
-            description="Learn a reward when it comes, not when the wait is over. Where only good "
-            "news is reported, early rewards are all good: then false."
-        ),
-    ] = False
-    forgetting: Annotated[
-        float,
-        Meta(
-            gt=0, le=1, description="γ: with every reward all earlier ones count γ times as much."
-        ),
-    ] = 1.0
-    mode: Annotated[
-        Literal["online", "apprentice", "logging"],
-        Meta(
-            description="online plays what the policy chooses; apprentice plays the first arm "
-            "offered and learns from its rewards; logging plays it and learns nothing."
-        ),
-    ] = "online"
-    categories: Annotated[
-        list[str], Meta(max_length=1_000, description="Features whose numbers are codes.")
-    ] = []
-    most_arms: Annotated[
-        int, Meta(ge=1, le=10_000, description="Arms that the loop knows at most.")
-    ] = 1_000
-    most_open: Annotated[
-        int,
-        Meta(ge=1, le=10_000_000, description="Decisions that wait at most; more get status 429."),
-    ] = 200_000
-    reward_range: Annotated[
-        tuple[float, float] | None,
-        Meta(description="The least and the largest reward that is accepted; null for any."),
-    ] = None
-    retention_days: Annotated[
-        Annotated[int, Meta(ge=1, le=100_000)] | None,
-        Meta(
-            description="Events older than this are deleted, what was learned from them stays; "
-            "null to keep all."
-        ),
-    ] = None
-    note: Annotated[str, Meta(max_length=10_000, description="Anything, for people.")] = ""
+    policy: Annotated[str, Meta(max_length=40)] = "TS-UCB(1)"
+    exploration: Share = 0.05
+    holdout: Share = 0.0
+    reward_wait: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 600.0
+    default_reward: float | None = 0.0
+    aggregation: Literal["first", "sum"] = "first"
+    learn_early: bool = False
+    forgetting: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    mode: Literal["online", "apprentice", "logging"] = "online"
+    categories: Annotated[list[str], Meta(max_length=1_000)] = []
+    most_arms: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    most_open: Annotated[int, Meta(ge=1, le=10_000_000)] = 200_000
+    reward_range: tuple[float, float] | None = None
+    retention_days: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    note: Annotated[str, Meta(max_length=10_000)] = ""
 
     def __post_init__(self) -> None:
         if isinstance(named_policy(self.policy), Exploring):
             raise ValueError("give the floor as exploration, not with the policy")
-        numbers = (self.exploration, self.holdout, self.reward_wait, self.forgetting)
-        others = (self.default_reward or 0.0, *(self.reward_range or ()))
-        if not all(math.isfinite(number) for number in (*numbers, *others)):
+        rewards = (self.default_reward or 0.0, *(self.reward_range or ()))
+        if not all(map(math.isfinite, rewards)):  # the bounds of other numbers are declared
             raise ValueError("the numbers of the settings must be finite")
         if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
             raise ValueError("reward_range is the least and the largest reward, in this order")
@@ -215,6 +185,13 @@ class LoopSettings(
         """Return whether what was learned with other settings is what these would have learned."""
         mine = (self.model, self.forgetting, sorted(self.categories))
         return mine == (other.model, other.forgetting, sorted(other.categories))
+
+
+def descriptions() -> dict[str, str]:
+    """Return what the settings mean, by their names, for forms and for programs."""
+    _, _, text = (inspect.getdoc(LoopSettings) or "").partition("----------\n")
+    found = re.findall(r"^(\w+)\n((?: .+\n?)+)", text, re.MULTILINE)
+    return {name: " ".join(lines.split()) for name, lines in found}
 
 
 @lru_cache(1_000)  # as every decision asks for it

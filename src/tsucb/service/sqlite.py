@@ -21,7 +21,9 @@ except ImportError:  # Windows
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
 FILE, LOCK = "events.sqlite", "lock"
-KNOWN = (
+# Of the loops that are given, those that are there; of the keys, where their events are.
+LOOPS = "SELECT number FROM json_each(?) JOIN tsucb_loops ON number = value WHERE name IS NOT NULL"
+KEYS = (
     "SELECT event.key, loop, position FROM json_each(?) given JOIN tsucb_events event "
     "ON event.key = given.value"
 )
@@ -30,14 +32,9 @@ PAGES = 4_000  # of the WAL, before it is folded into the file
 
 
 class SqliteStore(Store):
-    """See `Store`.
+    """See `Store`; the folder is readable by its owner alone, and one process has it at a time.
 
-    Parameters
-    ----------
-    folder
-        Made if it is not there; readable by its owner alone. One process has it at a time.
-    vfs
-        SQLite's layer under its files; for tests, which drop what was not flushed.
+    `vfs` is SQLite's layer under its files; for tests, which drop what was not flushed.
     """
 
     BEGIN = "BEGIN IMMEDIATE"
@@ -54,9 +51,9 @@ class SqliteStore(Store):
         make_private(self.folder)
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
-        writing = threading.RLock()
-        self._locks = dict.fromkeys(("writer", "keeper"), writing)
-        self._locks.update(reader=threading.RLock(), snapshot=threading.RLock())
+        names = "writer", "reader", "snapshot"
+        self._locks = {name: threading.RLock() for name in names}
+        self._locks["keeper"] = self._locks["writer"]
         path = self.folder / FILE
         try:
             self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
@@ -64,7 +61,7 @@ class SqliteStore(Store):
         except (apsw.Error, OSError) as error:
             self._held.close()
             raise StoreError(f"{path} cannot be opened: {error}") from error
-        self._last, self._numbers = -1, set[int]()
+        self._last = -1
         try:
             with self._transaction() as execute:
                 if not execute("SELECT 1 FROM sqlite_schema"):
@@ -109,33 +106,28 @@ class SqliteStore(Store):
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        for number in {row.loop for row in rows} - self._numbers:
-            query = "SELECT number FROM tsucb_loops WHERE number = ? AND name IS NOT NULL"
-            self._numbers.update(found for (found,) in execute(query, (number,)))
-        keys = [row.key for row in rows if row.key is not None]
+        numbers = {row.loop for row in rows}
+        numbers = {number for (number,) in execute(LOOPS, (json.dumps(list(numbers)),))}
         known: dict[tuple[str, int], int] = {}
-        if keys:
-            found = execute(KNOWN, (json.dumps(keys),))
+        if keys := [row.key for row in rows if row.key is not None]:
+            found = execute(KEYS, (json.dumps(keys),))
             known = {(key, loop): position for key, loop, position in found}
         places, values, last = [], [], self._last
         for row in rows:
-            if row.loop not in self._numbers:
+            if row.loop not in numbers:
                 places.append(Place(0, False))
             elif row.key is not None and (row.key, row.loop) in known:
                 places.append(Place(known[row.key, row.loop], False))
             else:
                 last += 1
                 places.append(Place(last, True))
-                values.append((last, *row, checksum(row) + last))
+                values.append((last, *row[:5], checksum(row) + last))
                 if row.key is not None:
                     known[row.key, row.loop] = last
         if values:
             execute(INSERT, values)
         self._last = last
         return places
-
-    def _lock_loop(self, execute: Execute, loop: int) -> None:
-        self._numbers.discard(loop)  # it may be gone afterwards
 
     def _scrub(self) -> None:
         with self._locks["writer"], contextlib.suppress(apsw.BusyError):

@@ -4,7 +4,7 @@ import bisect
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -211,7 +211,11 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class LoopState(msgspec.Struct, array_like=True):
-    """Everything a loop knows, as a snapshot has it."""
+    """Everything a loop knows, as a snapshot has it.
+
+    The learner is what its `hold` returned, or its bytes: to write it down may take its time, in
+    another thread.
+    """
 
     version: int
     settings: LoopSettings
@@ -221,38 +225,27 @@ class LoopState(msgspec.Struct, array_like=True):
     counts: LoopCounts
     tally: Tally
     waiting: dict[str, OpenDecision]
-    learner: bytes | None
-
-
-class LoopHeld(NamedTuple):
-    """What a loop knew at a moment; to write it down may take its time, in another thread."""
-
-    state: LoopState
-    learner: Any  # what `Learner.hold` returned
+    learner: Any
 
     def to_bytes(self) -> bytes:
         """Return a snapshot, from which the loop can go on."""
-        return self._encoded(None if self.learner is None else self.learner.to_bytes())
+        return self._encoded(self.learner and self.learner.to_bytes())
 
     def digest(self) -> str:
         """Return a hash of everything."""
-        learner = None if self.learner is None else self.learner.digest().encode()
+        learner = self.learner and self.learner.digest().encode()
         return hashlib.sha256(self._encoded(learner)).hexdigest()
 
     def _encoded(self, learner: bytes | None) -> bytes:
-        return encode(msgspec.structs.replace(self.state, learner=learner))
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, learner=learner))
 
-
-encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(LoopState).decode
-
-
-def decoded(data: bytes) -> LoopState:
-    """Return what a snapshot holds; raise ValueError if it is damaged or of another version."""
-    try:
-        state = _decode(data)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"the snapshot is damaged: {error}") from None
-    if state.version != SNAPSHOT_VERSION:
-        raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
-    return state
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "LoopState":
+        """Return what a snapshot holds; raise ValueError if it is damaged or of another version."""
+        try:
+            state = msgspec.msgpack.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the snapshot is damaged: {error}") from None
+        if state.version != SNAPSHOT_VERSION:
+            raise ValueError(f"the snapshot has version {state.version}, not {SNAPSHOT_VERSION}")
+        return state

@@ -1,25 +1,28 @@
 """Where a service keeps what it must not lose: one SQL schema and one `write` for two databases."""
 
 import contextlib
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tsucb.service.errors import Conflict, StoreError
+from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
 
 FORMAT = 2
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read, or deleted, at a time
 PIECE = 256_000  # bytes of a snapshot that are written together
+MODEL = "m"  # begins the keys of events after which another model learns from the log
 
 
 class Row(NamedTuple):
-    """An event on its way into the log, encoded.
+    """An event on its way into the log.
 
     `loop` is the loop's number. `subject` is the id of the decision that the event is about,
     `person` whose decision it is, `key` identifies the request: the log takes each key of a loop
-    once. None where there is none.
+    once. None where there is none. `body` is written; `event` is what it encodes, for the fold.
     """
 
     loop: int
@@ -27,6 +30,21 @@ class Row(NamedTuple):
     person: str | None
     key: str | None
     body: bytes
+    event: Any = None
+
+    @classmethod
+    def of(cls, loop: int, event: AnyEvent) -> "Row":
+        """Return an event of a loop with what it can be found by."""
+        key = None
+        if isinstance(event, Decided) and event.key is not None:
+            key = f"d{event.key}"
+        elif isinstance(event, Rewarded) and event.key is not None:
+            # Lengths keep ids, slots and keys apart, which may hold any character.
+            key = f"r{len(event.id)}:{len(event.slot)}:{event.id}{event.slot}{event.key}"
+        elif isinstance(event, Configured) and event.relearn:
+            key = f"{MODEL}{secrets.token_hex(8)}"
+        subject, person = getattr(event, "id", None), getattr(event, "person", None)
+        return cls(loop, subject, person, key, encode(event), event)
 
 
 class Logged(NamedTuple):
@@ -117,10 +135,14 @@ class Execute(Protocol):
 
 
 class Erasure(NamedTuple):
-    """Deletes events of a loop inside a transaction; `apply` returns how many."""
+    """Deletes events of a loop inside a transaction: `function` returns how many.
 
+    It is one of those below, called with `Execute`, the loop, and the arguments.
+    """
+
+    function: Callable[..., int]
     loop: int
-    apply: Callable[[Execute], int]
+    arguments: tuple[Any, ...] = ()
 
 
 class Transaction(NamedTuple):
@@ -196,8 +218,6 @@ COUNT = (
 DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
 WHOLE = -1  # the piece of a snapshot that holds the checksum of the others
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
-# Keys of events after which another model learns from the log begin with this letter.
-MODEL = "m"
 LEARNED_AGAIN = (
     "SELECT position, loop, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
     "WHERE key >= 'm' AND key < 'n' AND loop = ? AND position >= first"
@@ -210,70 +230,56 @@ def checksum(row: Row) -> int:
     return zlib.crc32(row.body, zlib.crc32(head))
 
 
-def remove(loop: int) -> Erasure:
+def remove(execute: Execute, loop: int) -> int:
     """Delete a loop with everything of it; `Store.sweep` deletes its events and snapshots."""
-
-    def erase(execute: Execute) -> int:
-        query = "UPDATE tsucb_loops SET name = NULL, first = ? WHERE number = ?"
-        execute(query, (REMOVED, loop))
-        for table in ("documents", "keys"):
-            execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
-        return 0
-
-    return Erasure(loop, erase)
+    query = "UPDATE tsucb_loops SET name = NULL, first = ? WHERE number = ?"
+    execute(query, (REMOVED, loop))
+    for table in ("documents", "keys"):
+        execute(f"DELETE FROM tsucb_{table} WHERE loop = ?", (loop,))
+    return 0
 
 
-def forget(loop: int, subjects: Sequence[str], person: str | None) -> Erasure:
+def forget(execute: Execute, loop: int, subjects: Sequence[str], person: str | None) -> int:
     """Delete decisions with their rewards, by their ids or by the person."""
-
-    def erase(execute: Execute) -> int:
-        query, found = "DELETE FROM tsucb_events WHERE loop = ? AND subject", []
-        if person is not None:
-            theirs = "IN (SELECT subject FROM tsucb_events WHERE loop = ? AND person = ?)"
-            found += execute(f"{query} {theirs} RETURNING position", (loop, loop, person))
-        for subject in subjects:
-            found += execute(f"{query} = ? RETURNING position", (loop, subject))
-        return len(found)
-
-    return Erasure(loop, erase)
+    query, found = "DELETE FROM tsucb_events WHERE loop = ? AND subject", []
+    if person is not None:
+        theirs = "IN (SELECT subject FROM tsucb_events WHERE loop = ? AND person = ?)"
+        found += execute(f"{query} {theirs} RETURNING position", (loop, loop, person))
+    for subject in subjects:
+        found += execute(f"{query} = ? RETURNING position", (loop, subject))
+    return len(found)
 
 
-def condense(loop: int, position: int, body: bytes, events: int, known: int) -> Erasure:
+def condense(
+    execute: Execute, loop: int, position: int, body: bytes, events: int, known: int
+) -> int:
     """Let an event replace all events of a loop up to its position, `events` of them.
 
-    The erasure raises Conflict if there are not this many any more, or if another model has learned
-    from them by an event after `known`: the body does not hold what it learned.
+    Raise Conflict if there are not this many any more, or if another model has learned from them by
+    an event after `known`: the body does not hold what it learned.
     """
-
-    def erase(execute: Execute) -> int:
-        query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
-        found = execute(query, (loop, position))
-        changed = execute(f"{LEARNED_AGAIN} AND position > ?", (loop, known))
-        if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
-            raise Conflict("the log of the loop was changed meanwhile; try again")
-        subject, person, key = found[0]
-        total = checksum(Row(loop, subject, person, key, body)) + position
-        query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
-        execute(query, (body, total, position))
-        execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
-        return events
-
-    return Erasure(loop, erase)
+    query = "SELECT subject, person, key FROM tsucb_events WHERE loop = ? AND position = ?"
+    found = execute(query, (loop, position))
+    changed = execute(f"{LEARNED_AGAIN} AND position > ?", (loop, known))
+    if changed or not found or execute(COUNT, (loop, position)) != [(events,)]:
+        raise Conflict("the log of the loop was changed meanwhile; try again")
+    subject, person, key = found[0]
+    total = checksum(Row(loop, subject, person, key, body)) + position
+    query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
+    execute(query, (body, total, position))
+    execute("UPDATE tsucb_loops SET first = ? WHERE number = ?", (position, loop))
+    return events
 
 
-def set_aside(loop: int, position: int, reason: str) -> Erasure:
+def set_aside(execute: Execute, loop: int, position: int, reason: str) -> int:
     """Move an event out of the log, and say why."""
-
-    def erase(execute: Execute) -> int:
-        query = (
-            "INSERT INTO tsucb_aside SELECT position, loop, body, ? FROM tsucb_events "
-            "WHERE position = ? AND loop = ?"
-        )
-        execute(query, (reason, position, loop))
-        query = "DELETE FROM tsucb_events WHERE position = ? AND loop = ? RETURNING position"
-        return len(execute(query, (position, loop)))
-
-    return Erasure(loop, erase)
+    query = (
+        "INSERT INTO tsucb_aside SELECT position, loop, body, ? FROM tsucb_events "
+        "WHERE position = ? AND loop = ?"
+    )
+    execute(query, (reason, position, loop))
+    query = "DELETE FROM tsucb_events WHERE position = ? AND loop = ? RETURNING position"
+    return len(execute(query, (position, loop)))
 
 
 class Store:
@@ -285,7 +291,9 @@ class Store:
 
     shared = False  # whether other processes append to the log too
     BEGIN = "BEGIN"
+    CHANGES = "writer"  # the connection for changes of state that are more than events
     POSITION, SERIAL = "bigint PRIMARY KEY", "bigserial PRIMARY KEY"
+    LAST = "SELECT position FROM tsucb_last"
     _locks: dict[str, Any]  # one for every connection, by its purpose
 
     # What a database must say
@@ -348,11 +356,11 @@ class Store:
     def write(self, change: Transaction) -> Written:
         """Write one change of state, all or nothing."""
         erasure, erased, places = change.erasure, 0, list[Place]()
-        with self._transaction() as execute:
+        with self._transaction(self.CHANGES) as execute:
             if erasure is not None:
                 self._lock_loop(execute, erasure.loop)
                 self._keep_last(execute)
-                erased = erasure.apply(execute)
+                erased = erasure.function(execute, erasure.loop, *erasure.arguments)
                 if erased and change.rows:  # which tell every server to read the log again
                     execute(DROP_SNAPSHOTS, (erasure.loop,))
             for record in change.records:
@@ -393,8 +401,6 @@ class Store:
     def last(self) -> int:
         """Return the position of the last event, 0 if there is none."""
         return int(self._rows(self.LAST)[0][0])
-
-    LAST = "SELECT position FROM tsucb_last"
 
     def read(
         self, after: int, loop: int | None = None, until: int | None = None
@@ -546,11 +552,11 @@ class Store:
         query = "SELECT id, body FROM tsucb_documents WHERE loop = ? AND kind = ? ORDER BY number"
         return dict(self._rows(query, loop, kind))
 
-    def delete_document(self, loop: int, kind: str, id: str) -> bool:
-        """Delete a document, and return whether there was one."""
-        query = "DELETE FROM tsucb_documents WHERE loop = ? AND kind = ? AND id = ? RETURNING id"
+    def delete_document(self, loop: int, kind: str, id: str) -> None:
+        """Delete a document, if there is one."""
         with self._transaction() as execute:
-            return bool(execute(query, (loop, kind, id)))
+            query = "DELETE FROM tsucb_documents WHERE loop = ? AND kind = ? AND id = ?"
+            execute(query, (loop, kind, id))
 
     def audit(self, loop: str | None, count: int) -> list[AuditRecord]:
         """Return the last records of the audit trail, of one loop or of all, the newest first."""
@@ -567,11 +573,11 @@ class Store:
 
     # Damage
 
-    def damage(self, loops: dict[str, int] | None = None) -> Iterator[str]:
+    def damage(self) -> Iterator[str]:
         """Yield one sentence about everything that is damaged; reads the whole database."""
         try:
             yield from self._structure()
-            for name, number in (self.loops() if loops is None else loops).items():
+            for name, number in self.loops().items():
                 for position, _, damaged in self._scan(0, number):
                     if damaged:
                         yield f"event {position} of loop {name!r} is damaged"
@@ -587,7 +593,8 @@ class Store:
         for name, number in self.loops().items():
             damaged = [position for position, _, damaged in self._scan(0, number) if damaged]
             for position in damaged:
-                self.write(Transaction(erasure=set_aside(number, position, "damaged")))
+                erasure = Erasure(set_aside, number, (position, "damaged"))
+                self.write(Transaction(erasure=erasure))
                 done.append(f"event {position} of loop {name!r} was set aside")
             if damaged or any(body is None for _, body in self.snapshots(number)):
                 self.drop_snapshots(number)
@@ -605,6 +612,9 @@ class Store:
 
     def resign(self) -> None:
         """Give up the lease of the leader."""
+
+    def settle(self) -> None:
+        """Wait until everything that this process began to append is in the log, or never will."""
 
     def close(self) -> None:
         """Close all connections."""

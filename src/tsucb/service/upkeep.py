@@ -4,18 +4,20 @@ import asyncio
 import contextlib
 import logging
 import shutil
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import msgspec
 
 from tsucb.service import events
-from tsucb.service.errors import Overloaded, StoreError
+from tsucb.service.errors import Conflict, Overloaded, StoreError
 from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
-from tsucb.service.journal import Entry
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
-from tsucb.service.store import AuditRecord, Transaction, condense
+from tsucb.service.spool import Entry
+from tsucb.service.store import AuditRecord, Erasure, Transaction, condense
 
 log = logging.getLogger("tsucb.service")
 
@@ -24,25 +26,17 @@ SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
 AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
 TICK = 0.25  # seconds between looks at what is due
-PATIENCE = 20  # such looks, until what others wrote must be known here
-AT_ONCE = 500  # decisions made without the store that are written together
-RETENTION_SECONDS = 3_600.0  # between looks for what is too old
+AT_ONCE = 100  # decisions made without the store that are written together
+CLEANING_SECONDS = 3_600.0  # between looks for what is too old
 DAY = 86_400.0
 MOST_CHECKED = 200_000  # events that are checked before requests are taken; more, meanwhile
 SKEW = 5.0  # seconds that the clock of the machine may differ before somebody should look at it
 
 
 class Upkeep:
-    """Keeps a ledger: looks at what is due four times a second.
+    """Keeps a ledger, and keys that other servers may change: looks four times a second.
 
-    Parameters
-    ----------
-    ledger
-        The log and its loops.
-    keys
-        Read again where other servers may have changed them.
-    folder
-        Of this server, whose disk is watched; None: no disk is.
+    The disk with the folder is watched, if there is one.
     """
 
     def __init__(self, ledger: Ledger, keys: Keys, folder: str | None) -> None:
@@ -53,8 +47,10 @@ class Upkeep:
         self.lag = 0  # events of the log that are not folded yet
         self.ticking: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
-        self.looked: dict[int, float] = {}  # when a loop was looked through for what is too old
-        self._swept, self._next = 0.0, 0  # the next loop to look at
+        # Who leads is settled in a thread of its own: all others may wait for a slow database.
+        self._leading = ThreadPoolExecutor(1, "lead")
+        self._next = 0  # the next loop to look at
+        self.cleaned = 0.0  # when what is too old was last deleted
 
     # Life
 
@@ -72,10 +68,9 @@ class Upkeep:
                     f"the log is damaged: {'; '.join(damaged)}. Restore a backup, or set aside "
                     "what is damaged with tsucb serve --repair"
                 )
-        await self.turns.in_background(ledger.open)
+        await ledger.start()
         await asyncio.to_thread(self.keys.reload)
         self.clock.begin(max([self.clock(), *(loop.now for loop in ledger.loops.values())]))
-        ledger.begin_writing()
         if large:
             self.turns.begin(self._check())
         self.ticking = asyncio.create_task(self._tick())
@@ -100,8 +95,9 @@ class Upkeep:
             if loop.folded != loop.saved[0]:
                 with contextlib.suppress(StoreError, Overloaded, LookupError):
                     await ledger.store_snapshot(loop)
-        await ledger.journal.stop()
-        await asyncio.to_thread(self.store.resign)
+        await ledger.stop()
+        await asyncio.get_running_loop().run_in_executor(self._leading, self.store.resign)
+        self._leading.shutdown()
         await self.turns.finish()
         if len(spool):
             log.warning(
@@ -110,10 +106,13 @@ class Upkeep:
             )  # fmt: skip
 
     async def _tick(self) -> None:
+        await asyncio.gather(self._repeat(self.lead), self._repeat(self.look))
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(TICK)
             try:
-                await self.tick()
+                await work()
             except StoreError as error:  # the next look may find the store well again
                 self.lose(error)
             except Overloaded:
@@ -122,34 +121,50 @@ class Upkeep:
                 log.exception("looking at what is due failed")
 
     async def tick(self) -> None:
-        """Write that time passed where a wait has ended; take snapshots that are due."""
+        """Do once what is done four times a second."""
+        await self.lead()
+        await self.look()
+
+    async def lead(self) -> None:
+        """Renew the lease of the leader, or take one that ran out; go by the leader's time."""
+        ledger, time = self.ledger, None
+        if self.store.shared:
+            running = asyncio.get_running_loop()
+            work = running.run_in_executor(self._leading, self.store.lead, self.clock())
+            try:
+                ledger.leading, time = await work
+            except StoreError:
+                ledger.leading = False  # without the database there is nothing to lead
+                raise
+        following = time is not None and not ledger.leading
+        still = not any(loop.waiting for loop in ledger.loops.values())  # no wait would end early
+        self.clock.follow(time if following else None, forward=still or following)
+        self.watch_clock()
+
+    async def look(self) -> None:
+        """Write that time passed where a wait has ended; begin what else is due."""
         async with self._looking:
             await self._look()
 
     async def _look(self) -> None:
-        time = None
-        if self.store.shared or self.ledger.journal.failed:
-            time = await self._follow()
-        loops = list(self.ledger.loops.values())
-        still = not any(loop.waiting for loop in loops)  # no wait would end early
-        self.clock.follow(time, forward=still or time is not None)
-        self.watch_clock()
-        now = self.clock()
+        if self.store.shared or self.ledger.failed:
+            await self._follow()
+        loops, now = list(self.ledger.loops.values()), self.clock()
         if not self.ledger.leading:
             return
-        due = [x.number for x in loops if x.due <= now and not self.turns.waiting(x.number)]
+        due = [x.number for x in loops if x.due <= now and not self.turns.left[x.number]]
         if due:
             await self.ledger.write([(number, Passed(now)) for number in due])
         some = max(AT_LEAST, len(loops) // PARTS)
         for loop in loops[self._next : self._next + some]:
             self._look_at(loop, now)
         self._next = self._next + some if self._next + some < len(loops) else 0
-        if now - self._swept >= RETENTION_SECONDS:
-            self._swept = now
-            await asyncio.to_thread(self.store.sweep)
+        if now - self.cleaned >= CLEANING_SECONDS:
+            self.cleaned = now
+            self.turns.begin(self._clean())
 
     def _look_at(self, loop: Loop, now: float) -> None:
-        """Begin to take a snapshot that is due, and to delete what is too old."""
+        """Begin to take a snapshot that is due."""
         if not loop.saved[1]:  # it was just made from the log
             loop.saved = loop.folded, now
         folded, when = loop.saved
@@ -158,9 +173,6 @@ class Upkeep:
         is_due = news >= SNAPSHOT_EVENTS or (news and now - when >= pause)
         if is_due and not self.ledger.saving.locked():
             self.turns.begin(self.ledger.store_snapshot(loop))
-        if now - self.looked.get(loop.number, 0.0) >= RETENTION_SECONDS:
-            self.looked[loop.number] = now
-            self.turns.begin(self.delete_old(loop))
 
     def watch_clock(self) -> None:
         """Alert if the clock of this machine is wrong."""
@@ -172,15 +184,11 @@ class Upkeep:
 
     # Several servers
 
-    async def _follow(self) -> float | None:
-        """Take in what other servers did, and write what could not be written before.
-
-        Return the time of the leader; None if this is the leader.
-        """
+    async def _follow(self) -> None:
+        """Take in what other servers did, and write what could not be written before."""
         ledger, store = self.ledger, self.store
-        ledger.leading, time = await asyncio.to_thread(store.lead, self.clock())
         self.lag = await asyncio.to_thread(store.last) - ledger.position
-        await ledger.journal.look()
+        await ledger.catch_up()
         known = dict(ledger.loops)
         numbers = await asyncio.to_thread(store.loops)
         for name, loop in known.items():
@@ -191,7 +199,6 @@ class Upkeep:
             log.info("the store is back after %.0f s", self.clock() - self.lost)
             self.lost = None
         await self._write_spool()
-        return None if ledger.leading else time
 
     async def _write_spool(self) -> None:
         """Write the decisions that were made without the store."""
@@ -210,6 +217,7 @@ class Upkeep:
         Where another server decided for a repeat of the request, both decisions were acknowledged:
         this one is written without the key, which is the other's.
         """
+        self.store.settle()  # or a statement that was given up could still write them, too
         found: list[tuple[int, AnyEvent]] = []
         for number, event in entries:
             if self.store.about(number, event.id):
@@ -236,9 +244,16 @@ class Upkeep:
     @property
     def failing(self) -> bool:
         """Whether the store did not take what it was last given, or cannot be reached."""
-        return self.ledger.journal.failed or self.lost is not None
+        return self.ledger.failed or self.lost is not None
 
     # Retention
+
+    async def _clean(self) -> None:
+        """Delete what is too old, and what no reader sees any more."""
+        for loop in list(self.ledger.loops.values()):
+            with contextlib.suppress(Conflict, Overloaded):  # then an hour later
+                await self.delete_old(loop)
+        await asyncio.to_thread(self.store.sweep)
 
     async def delete_old(self, loop: Loop) -> bool:
         """Delete events that are older than the loop keeps them; what was learned stays."""
@@ -248,7 +263,9 @@ class Upkeep:
         before = self.clock() - days * DAY
         async with self.ledger.busy[loop.number]:
             # Which models have learned from the log must be known here, whoever was asked for them.
-            if not await self._is_up_to_date(loop.name):
+            await self.ledger.catch_up()
+            now = self.ledger.loops.get(loop.name)
+            if now is None or self.ledger.is_outdated(now):
                 return False
             known = self.ledger.position
             found = await self.turns.in_background(self.condensed, loop, before, known)
@@ -256,19 +273,9 @@ class Upkeep:
                 return False
             detail = f"older than {days} days"
             audit = AuditRecord(self.clock(), "server", "retention", loop.name, detail)
-            erasure = condense(loop.number, *found, known)
+            erasure = Erasure(condense, loop.number, (*found, known))
             await self.ledger.write([], Transaction(records=[audit], erasure=erasure))
         return True
-
-    async def _is_up_to_date(self, name: str) -> bool:
-        """Return whether a loop has folded all that is in the log now; waits a moment for that."""
-        last = await asyncio.to_thread(self.store.last)
-        for _ in range(PATIENCE):
-            if self.ledger.position >= last:
-                break
-            await asyncio.sleep(TICK)
-        loop = self.ledger.loops.get(name)
-        return self.ledger.position >= last and loop is not None and not loop.stale
 
     def condensed(self, old: Loop, before: float, known: int) -> tuple[int, bytes, int] | None:
         """Return the event that can stand for those before a time: its position, itself, how many.
@@ -286,5 +293,5 @@ class Upkeep:
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)
-        self.ledger.read_on(loop, position, known)
+        self.ledger.replay.read_on(loop, position, known)
         return position, events.encode(Condensed(time, loop.hold().to_bytes())), count
