@@ -65,7 +65,7 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
 
 def test_code_depends_on_the_files_that_it_can_come_from():
     def files(module: str) -> set[str]:
-        found = kernels.further_sources([module])
+        found = kernels.further_sources(module)
         return {path.relative_to(PACKAGE).as_posix() for path in found}
 
     assert files("tsucb.models.linear") == set()  # all of the core counts always
