@@ -40,7 +40,6 @@ async def play(service: "Service", per_second: float = 40.0, seed: int = 0) -> N
 
 
 async def visit(service: "Service", loop: "Loop", rng: random.Random) -> None:
-    """One visitor."""
     night, phone, regular = (rng.random() < share for share in (0.4, 0.6, 0.3))
     context = {
         "time": "night" if night else "day",

@@ -24,19 +24,14 @@ MOST_EVENTS = 100_000  # that a comparison looks at
 MOST_NUMBERS = 10_000_000  # decisions times arms
 
 
-class RowListener:
+class RowListener(list[Row]):
     """Turns what is played and earned into rows of a decision log, every slot a decision."""
 
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-
     def played(self, event: Decided) -> None:
-        """See `Listener`."""
-        self.rows += [decision_row(event, pick) for pick in event.picks]
+        self += [decision_row(event, pick) for pick in event.picks]
 
     def earned(self, id: str, slot: Slot, value: float | None, time: float) -> None:
-        """See `Listener`."""
-        self.rows.append(reward_row(row_id(id, slot.name), value, time, slot.total is None))
+        self.append(reward_row(row_id(id, slot.name), value, time, slot.total is None))
 
 
 def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Iterator[Row]:
@@ -46,17 +41,16 @@ def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Ite
     rewards if they come within the wait, of several the first or their sum, and what stands for
     those that never came. Only what waits is kept.
     """
-    listener = RowListener()
-    loop = Loop("", listener=listener)
+    rows = RowListener()
+    loop = Loop("", listener=rows)
     loop.settings = settings
     for position, event in enumerate(chain(log, [Passed(now)]), start=1):
         loop.fold(event, position)
-        yield from listener.rows
-        listener.rows = []
+        yield from rows
+        rows.clear()
 
 
 def row_id(id: str, slot: str) -> str:
-    """Return the id of a pick."""
     return f"{id} {slot}" if slot else id
 
 

@@ -53,7 +53,6 @@ class Keys:
         return self.holder_by_hash(hashed(key), now)
 
     def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
-        """Return who the key with this hash belongs to; None if it is no longer valid."""
         # How long this takes tells at most about the hash, whose beginning nobody can choose.
         record = self._records.get(wanted)
         if record is None or (record.expires is not None and record.expires <= now):
@@ -100,5 +99,4 @@ class Keys:
         self._records = {h: r for h, r in self._records.items() if r.number != loop}
 
     def any_for(self, loop: int) -> bool:
-        """Return whether there is a key for a loop, or with 0 for the server."""
         return any(record.number == loop for record in self._records.values())

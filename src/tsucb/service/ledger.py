@@ -72,7 +72,6 @@ class Submission(NamedTuple):
 
     @property
     def shares(self) -> bool:
-        """Whether it may share a transaction with others."""
         return bool(self.change.rows) and self.change.plain
 
     def answer(self, outcomes: Outcomes, erased: int) -> None:
@@ -135,25 +134,23 @@ class Ledger:
     # The loops
 
     def loop(self, name: str) -> Loop:
-        """Return the loop of a name."""
         if name not in self.loops:
             raise NotFound(f"there is no loop {name!r}")
         return self.loops[name]
 
     def put(self, loop: Loop) -> Loop:
-        """Put a loop in its place."""
+        """Let a loop take the place of another by its name."""
         self.remove(loop.name)
         self.loops[loop.name] = self._numbered[loop.number] = loop
         return loop
 
     def remove(self, name: str) -> None:
-        """Forget a loop."""
         if (old := self.loops.pop(name, None)) is not None:
             self._numbered.pop(old.number, None)
 
     async def look(self, loop: Loop, function: Callable[[], Found]) -> Found:
         """Return what the function finds in a loop, in the loop's turn; see `Turns`."""
-        return await self.turns.wait(loop.number, loop.is_slow, function)
+        return await settled(self.turns.do(loop.number, loop.is_slow, function))
 
     # Writing
 
@@ -205,7 +202,10 @@ class Ledger:
                     await self._keep_decisions(batch)
                 flushed = flush.result()
             except Exception as error:
-                await self._fail(batch, error)
+                if isinstance(error, StoreError):
+                    self.failed = True
+                    await self._keep_decisions(batch)
+                self._refuse(batch, error)
                 flushing = None
             else:
                 flushing = self._flush_next()  # while what is durable now is folded
@@ -260,13 +260,6 @@ class Ledger:
         for each in batch:
             self.waiting -= len(each.change.rows)
             each.answer([next(outcomes) for _ in each.change.rows], erased)
-
-    async def _fail(self, batch: list[Submission], error: Exception) -> None:
-        """Keep decisions on this disk while a shared store is away; refuse everything else."""
-        if isinstance(error, StoreError):
-            self.failed = True
-            await self._keep_decisions(batch)
-        self._refuse(batch, error)
 
     async def _keep_decisions(self, batch: list[Submission]) -> None:
         """Answer decisions of a batch and of the queue once they are on this disk.
@@ -391,7 +384,8 @@ class Ledger:
                     )
                     while await background(self.replay.read_on, fresh, self.position) > NEAR:
                         pass
-                    await self.turns.wait(number, True, partial(self._replace, loop, fresh))
+                    replacing = partial(self._replace, loop, fresh)
+                    await settled(self.turns.do(number, True, replacing))
                 except Conflict:  # more was deleted
                     pass
                 except (StoreError, Poison) as error:

@@ -130,7 +130,6 @@ class Loop:
         return picks
 
     def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
-        """Return arms as the learner takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
             return {arm: known.get(arm, {}) for arm in arms}
@@ -145,9 +144,9 @@ class Loop:
         baseline: str | None = None,
     ) -> Pick:
         """Return a decision with its probabilities, or what the mode makes of it."""
-        favourite, share = str(decision.favourite), self.settings.exploration / len(arms)
-        arm, chances = str(decision.arm), [share] * len(arms)
+        arm, favourite = str(decision.arm), str(decision.favourite)
         if self.settings.mode == "online":
+            chances = [self.settings.exploration / len(arms)] * len(arms)
             chances[arms.index(favourite)] += 1.0 - self.settings.exploration
         else:
             arm = arms[0] if baseline is None else baseline
@@ -158,13 +157,10 @@ class Loop:
         """Return the context as the learner takes it: with the features of the slot."""
         if self.settings.model in PLAIN_MODELS:
             return None
-        if not features:
-            return context or ({} if self.settings.arms_come else None)
-        return self.with_slot(context, features)
+        return self.with_slot(context, features) or ({} if self.settings.arms_come else None)
 
     @staticmethod
     def with_slot(context: Features | None, features: Features | None) -> Features | None:
-        """Return a context with the features of a slot."""
         if not features:
             return context
         return {**(context or {}), **{f"slot {name}": value for name, value in features.items()}}
@@ -186,7 +182,6 @@ class Loop:
 
     @property
     def width(self) -> int:
-        """How many columns the model has."""
         return 0 if self.learner is None else self.learner.known.width
 
     @property
@@ -239,7 +234,6 @@ class Loop:
 
     @property
     def full(self) -> bool:
-        """Whether no further decision can wait."""
         return len(self.waiting) >= self.settings.most_open
 
     @property
@@ -290,7 +284,6 @@ class Loop:
             self.learner.follow(self.settings.rule())
 
     def _start_again(self) -> None:
-        """Forget what waits and what was learned."""
         self.waiting, self._deadlines = {}, []
         self.learner = self._new_learner()
 
@@ -314,11 +307,10 @@ class Loop:
             del self.arms[arm]
             if self.learner is not None and arm in self.learner.arms:
                 self.learner.remove_arm(arm)
-        if gone:  # an arm that is added by that name later is another
-            for id, each in self.waiting.items():
-                if any(slot.arm in gone for slot in each.slots):
-                    for slot in self._changed(id).slots:
-                        slot.row = None if slot.arm in gone else slot.row
+        for id, each in self.waiting.items() if gone else ():
+            if any(slot.arm in gone for slot in each.slots):
+                for slot in self._changed(id).slots:  # an arm of that name later is another
+                    slot.row = None if slot.arm in gone else slot.row
         for arm in event.add:
             if arm in self.arms or len(self.arms) >= self.settings.most_arms:
                 continue
@@ -359,9 +351,8 @@ class Loop:
             self.tally.played(event.time, slot.arm)
             if self.settings.mode == "logging" or self.learner is None:
                 continue
-            given = None
-            if self.settings.arms_come:
-                given = (event.arm_features or {}).get(pick.arm, {})
+            known = event.arm_features or {}
+            given = known.get(pick.arm, {}) if self.settings.arms_come else None
             try:
                 context = self._read(event.context, pick.features)
                 slot.row = self.learner.read(context, pick.arm, given)
@@ -417,11 +408,10 @@ class Loop:
             self.counts.never_activated += 1
             return
         for slot in open.slots:
-            if slot.total is None:
-                self.counts.defaults += 1
-                self._learn(id, open, slot, self.settings.default_reward)
-            elif not slot.learned:
-                self._learn(id, open, slot, slot.total)
+            self.counts.defaults += slot.total is None
+            if not slot.learned:
+                value = self.settings.default_reward if slot.total is None else slot.total
+                self._learn(id, open, slot, value)
 
     def _learn_early(self, id: str, open: OpenDecision, slots: Iterable[Slot]) -> None:
         """Learn what came for some slots, unless that is for the end of the wait."""

@@ -32,7 +32,6 @@ class ServiceMetrics:
         self._service, self._door = service, door
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is known now."""
         service, door = self._service, self._door
         ledger, upkeep = service.ledger, service.upkeep
         for name, what, value in (

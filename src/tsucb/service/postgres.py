@@ -86,6 +86,7 @@ class PostgresStore(Store):
 
     shared = True
     CHANGES = "keeper"  # which has more time: an erasure may have much to do
+    SCHEMA = Store.SCHEMA + LEASE_TABLE
 
     def __init__(self, address: str) -> None:
         self._address, self._name = address, secrets.token_hex(8)
@@ -96,11 +97,8 @@ class PostgresStore(Store):
         self._closed = threading.Event()
         with self._transaction() as execute:
             execute("SELECT pg_advisory_xact_lock(?)", (SETUP,))
-            if execute("SELECT to_regclass('tsucb_last') IS NULL")[0][0]:
-                self._create(execute)
-                for statement in LEASE_TABLE.split(";\n")[:-1]:
-                    execute(statement)
-            self._check_format(execute, "the database")
+            ((empty,),) = execute("SELECT to_regclass('tsucb_last') IS NULL")
+            self._prepare(execute, "the database", empty)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     # Connections
@@ -176,14 +174,13 @@ class PostgresStore(Store):
 
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
         # The statement takes each key once: of several rows with one key the first.
-        kept: dict[Any, Row] = {}
-        names: list[Any] = []
-        for number, row in enumerate(rows):
-            names.append(number if row.key is None else (row.loop, row.key))
-            kept.setdefault(names[-1], row)
-        columns = [list(column) for column in zip(*(row[:5] for row in kept.values()), strict=True)]
-        found = execute(APPEND, (*columns, [checksum(row) for row in kept.values()]))
-        order = list(kept)
+        names = [n if row.key is None else (row.loop, row.key) for n, row in enumerate(rows)]
+        first: dict[Any, Row] = {}
+        for name, row in zip(names, rows, strict=True):
+            first.setdefault(name, row)
+        values = zip(*((*row[:5], checksum(row)) for row in first.values()), strict=True)
+        found = execute(APPEND, [list(column) for column in values])
+        order = list(first)
         known = {order[number - 1]: Place(position, fresh) for number, position, fresh in found}
         places = []
         for name in names:
@@ -197,7 +194,6 @@ class PostgresStore(Store):
     # Several servers
 
     def lead(self, time: float) -> tuple[bool, float | None]:
-        """See `Store`."""
         with self._locks["leader"]:
             values = self._name, time, LEASE, self._name, LEASE
             ((leads, when),) = self._execute("leader", LEAD, values)
@@ -209,13 +205,11 @@ class PostgresStore(Store):
             self._execute("writer", "SELECT 1")
 
     def resign(self) -> None:
-        """See `Store`."""
         with self._locks["leader"], contextlib.suppress(StoreError):
             query = "UPDATE tsucb_lease SET until = '-infinity' WHERE holder = ?"
             self._execute("leader", query, (self._name,))
 
     def close(self) -> None:
-        """See `Store`."""
         self._closed.set()
         with contextlib.ExitStack() as locks:
             for lock in self._locks.values():
@@ -226,5 +220,4 @@ class PostgresStore(Store):
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message on one line."""
     return " ".join(str(error).split())

@@ -46,7 +46,6 @@ class SteadyClock:
         self._ahead = 0.0  # seconds to lose
 
     def __call__(self) -> float:
-        """Return the time."""
         seen = self._steady()
         passed, self._seen = max(seen - self._seen, 0.0), seen
         lost = min(self._ahead, SLOWER * passed)
@@ -117,10 +116,6 @@ class Turns:
         finally:
             self.left[loop] -= 1
 
-    async def wait(self, loop: int, slow: bool, work: Callable[[], Found]) -> Found:
-        """Return the result of `work`, wherever it runs."""
-        return await settled(self.do(loop, slow, work))
-
     async def in_background(self, function: Callable[..., Found], *arguments: Any) -> Found:
         """Return what a function returns that may take seconds."""
         running = asyncio.get_running_loop()
@@ -128,7 +123,7 @@ class Turns:
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin something for which nobody waits."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.create_task(work)
         self.working.add(task)
         task.add_done_callback(self._done)
         return task
@@ -142,7 +137,7 @@ class Turns:
             log.error("work in the background failed: %s", error, exc_info=error)
 
     async def cancel(self) -> None:
-        """Cancel whatever was begun."""
+        """Cancel whatever `begin` has begun."""
         for task in list(self.working):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Problem):

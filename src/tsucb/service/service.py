@@ -80,7 +80,6 @@ class Service:
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
         self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
         self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replay.replayed
-        self._random: list[str] = []
 
     # Loops
 
@@ -227,16 +226,14 @@ class Service:
         self, loop: Loop, add: Sequence[str], remove: Sequence[str], who: str, *,
         key: str | None = None, documents: Sequence[Document] = (),
     ) -> None:  # fmt: skip
-        """Add arms to a loop, and remove some."""
         check_arms(add)
         if await self._is_repeat("arms", loop.name, key):
             return
-        for arm in remove:
-            if arm not in loop.arms:
-                raise NotFound(f"there is no arm {arm!r}")
+        if unknown := [arm for arm in remove if arm not in loop.arms]:
+            raise NotFound(f"there is no arm {unknown[0]!r}")
         self._check_room(loop, loop.unknown(add))
         event = events.ArmsChanged(self.clock(), add=list(add), remove=list(remove))
-        detail = msgspec.json.encode({"add": list(add), "remove": list(remove)}).decode()
+        detail = msgspec.json.encode({"add": event.add, "remove": event.remove}).decode()
         await self._administer(loop, who, "arms", detail, key, event, documents=documents)
 
     def _check_room(self, loop: Loop, new: Sequence[str]) -> None:
@@ -250,7 +247,6 @@ class Service:
             loop.admit(None, (), len(new))
 
     async def reset(self, loop: Loop, who: str, key: str | None = None) -> None:
-        """Forget what a loop has learned."""
         await self._administer(loop, who, "reset", "", key, events.Reset(self.clock()))
 
     async def import_model(self, loop: Loop, data: bytes, who: str, key: str | None = None) -> None:
@@ -334,10 +330,7 @@ class Service:
 
     def new_id(self) -> str:
         """The time, then 52 random bits: new ids are neighbours in the index of a long log."""
-        if not self._random:  # from the system by the thousand, as each call to it costs
-            many = secrets.token_hex(13 * 500)
-            self._random = [many[i : i + 13] for i in range(0, len(many), 13)]
-        return f"{int(self.clock() * 1e3) % 2**44:011x}{self._random.pop()}"
+        return f"{int(self.clock() * 1e3) % 2**44:011x}{secrets.token_hex(7)[:13]}"
 
     async def _made_before(self, loop: Loop, id: str | None, key: str | None) -> Decided | None:
         """Return the decision that waits by this id, or that a request of this key led to.
@@ -403,7 +396,6 @@ class Service:
         return [next(outcomes).result if error is None else error for error in errors]
 
     async def _check_given(self, loop: Loop, given: Rewarded) -> None:
-        """Raise an error if a reward cannot be taken."""
         check_text("a key", given.key)
         check_reward(loop, given.value)
         open = loop.waiting.get(given.id)
@@ -450,12 +442,10 @@ class Service:
         return await asyncio.to_thread(self.store.documents, loop.number, kind)
 
     async def put_document(self, loop: Loop, kind: str, id: str, body: bytes) -> None:
-        """Keep something about a loop, such as an evaluation."""
         change = Transaction(records=[Document(loop.number, kind, id, body)])
         await self.ledger.write([], change)
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> None:
-        """Delete a document, if there is one."""
         await asyncio.to_thread(self.store.delete_document, loop.number, kind, id)
 
     # Deletion
@@ -504,12 +494,10 @@ def scoped(action: str, name: str, key: str | None) -> str | None:
 
 
 def file_arms(loop: int, arms: Sequence[str]) -> Document:
-    """Return the document with the arms that a file names."""
     return Document(loop, *FILE_ARMS, msgspec.json.encode(list(arms)))
 
 
 def check_loop(name: str) -> None:
-    """Raise ValueError if a loop cannot have this name."""
     if not NAME.fullmatch(name):
         raise ValueError(
             "the name of a loop has up to 64 letters, digits, dots, dashes and underscores, "
@@ -526,7 +514,6 @@ def check_text(what: str, given: str | None) -> None:
 
 
 def check_arms(arms: Sequence[str]) -> None:
-    """Raise ValueError for names that arms cannot have."""
     for arm in arms:
         if not arm or len(arm) > LONGEST_ID:
             raise ValueError(f"the name of an arm has 1 to {LONGEST_ID} characters")
@@ -535,7 +522,6 @@ def check_arms(arms: Sequence[str]) -> None:
 
 
 def check_reward(loop: Loop, value: float) -> None:
-    """Raise ValueError for a reward that the loop cannot take."""
     if loop.settings.reward_range is not None:
         low, high = loop.settings.reward_range
         if not low <= value <= high:

@@ -60,7 +60,6 @@ class Spool:
         return self._keys.get((loop, key)) or self._entries.get((loop, id))
 
     def entries(self) -> list[Entry]:
-        """Return all decisions, in the order in which they were made."""
         return [(loop, event) for (loop, _), event in self._entries.items()]
 
     def add(self, entries: list[Entry]) -> list[Decided]:

@@ -51,8 +51,7 @@ class SqliteStore(Store):
         make_private(self.folder)
         self._held = _locked(self.folder / LOCK)
         # The writer appends; readers must not wait for it, nor it for them.
-        names = "writer", "reader", "snapshot"
-        self._locks = {name: threading.RLock() for name in names}
+        self._locks = {name: threading.RLock() for name in ("writer", "reader", "snapshot")}
         self._locks["keeper"] = self._locks["writer"]
         path = self.folder / FILE
         try:
@@ -64,12 +63,11 @@ class SqliteStore(Store):
         self._last = -1
         try:
             with self._transaction() as execute:
-                if not execute("SELECT 1 FROM sqlite_schema"):
-                    self._create(execute)
-                elif not execute("SELECT 1 FROM sqlite_schema WHERE name = 'tsucb_last'"):
+                tables = execute("SELECT name FROM sqlite_schema")
+                if tables and ("tsucb_last",) not in tables:
                     raise StoreError(f"{path} holds something else, or was written by an "
                                      "earlier version; give an empty folder")  # fmt: skip
-                self._check_format(execute, str(path))
+                self._prepare(execute, str(path), not tables)
         except BaseException:
             self.close()
             raise
@@ -106,12 +104,10 @@ class SqliteStore(Store):
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        numbers = {row.loop for row in rows}
-        numbers = {number for (number,) in execute(LOOPS, (json.dumps(list(numbers)),))}
-        known: dict[tuple[str, int], int] = {}
-        if keys := [row.key for row in rows if row.key is not None]:
-            found = execute(KEYS, (json.dumps(keys),))
-            known = {(key, loop): position for key, loop, position in found}
+        wanted = json.dumps(list({row.loop for row in rows}))
+        numbers = {number for (number,) in execute(LOOPS, (wanted,))}
+        keys = json.dumps([row.key for row in rows if row.key is not None])
+        known = {(key, loop): position for key, loop, position in execute(KEYS, (keys,))}
         places, values, last = [], [], self._last
         for row in rows:
             if row.loop not in numbers:
@@ -138,7 +134,6 @@ class SqliteStore(Store):
         return [] if found == ["ok"] else [f"{self.folder / FILE}: {text}" for text in found]
 
     def close(self) -> None:
-        """See `Store`."""
         with self._locks["writer"], self._locks["reader"]:
             for connection in set(self._connections.values()):
                 connection.close()
@@ -198,7 +193,6 @@ def _locked(path: Path) -> Any:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             handle.close()
-            raise StoreError(
-                f"{path.parent} is in use by another process; stop that first"
-            ) from None
+            message = f"{path.parent} is in use by another process; stop that first"
+            raise StoreError(message) from None
     return handle

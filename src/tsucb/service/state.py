@@ -86,7 +86,6 @@ class Span(msgspec.Struct, array_like=True):
     held_squares: float = 0.0
 
     def add(self, other: "Span") -> None:
-        """Take another stretch into this one."""
         for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for arm, count in other.arms.items():
@@ -94,7 +93,6 @@ class Span(msgspec.Struct, array_like=True):
 
     @classmethod
     def together(cls, spans: "Sequence[Span]") -> "Span":
-        """Return several stretches as one."""
         everything = cls(spans[0].start if spans else 0.0, arms={})
         for span in spans:
             everything.add(span)
@@ -232,7 +230,6 @@ class LoopState(msgspec.Struct, array_like=True):
         return self._encoded(self.learner and self.learner.to_bytes())
 
     def digest(self) -> str:
-        """Return a hash of everything."""
         learner = self.learner and self.learner.digest().encode()
         return hashlib.sha256(self._encoded(learner)).hexdigest()
 

@@ -5,7 +5,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
@@ -128,10 +128,7 @@ WRITES: dict[type[Record], str] = {
 }
 
 
-class Execute(Protocol):
-    """Executes one statement and returns the rows that it found."""
-
-    def __call__(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+Execute = Callable[..., list[tuple[Any, ...]]]  # takes a statement and its values, returns rows
 
 
 class Erasure(NamedTuple):
@@ -166,7 +163,6 @@ class Transaction(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
         return self.plain and not self.rows
 
 
@@ -293,6 +289,7 @@ class Store:
     BEGIN = "BEGIN"
     CHANGES = "writer"  # the connection for changes of state that are more than events
     POSITION, SERIAL = "bigint PRIMARY KEY", "bigserial PRIMARY KEY"
+    SCHEMA = SCHEMA
     LAST = "SELECT position FROM tsucb_last"
     _locks: dict[str, Any]  # one for every connection, by its purpose
 
@@ -307,7 +304,6 @@ class Store:
         raise NotImplementedError
 
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
-        """Append events inside a transaction."""
         raise NotImplementedError
 
     def _lock_loop(self, execute: Execute, loop: int) -> None:
@@ -341,16 +337,12 @@ class Store:
         with self._locks["reader"]:
             return self._execute("reader", query, values)
 
-    def _create(self, execute: Execute) -> None:
-        """Make the tables in an empty database."""
-        text = SCHEMA.format(format=FORMAT, position=self.POSITION, serial=self.SERIAL)
-        for statement in text.split(";\n")[:-1]:
+    def _prepare(self, execute: Execute, where: str, empty: bool) -> None:
+        """Make the tables in an empty database; raise StoreError if they are of another version."""
+        schema = self.SCHEMA.format(format=FORMAT, position=self.POSITION, serial=self.SERIAL)
+        for statement in schema.split(";\n")[:-1] if empty else ():
             execute(statement)
-
-    def _check_format(self, execute: Execute, where: str) -> None:
-        """Raise StoreError if the tables are those of another version."""
-        found = execute("SELECT format FROM tsucb_last")
-        if found != [(FORMAT,)]:
+        if execute("SELECT format FROM tsucb_last") != [(FORMAT,)]:
             raise StoreError(f"{where} has another format than {FORMAT}, which this version reads")
 
     def write(self, change: Transaction) -> Written:
@@ -380,15 +372,12 @@ class Store:
 
         Some at a time, as appending waits meanwhile.
         """
-        found = self._rows("SELECT number, first FROM tsucb_loops WHERE first > 0")
-        for loop, first in found:
-            if only not in (None, loop):
-                continue
-            query = (
-                "DELETE FROM tsucb_events WHERE position IN (SELECT position FROM tsucb_events "
-                "WHERE loop = ? AND position < ? LIMIT ?) RETURNING position"
-            )
-            deleted = CHUNK
+        query = (
+            "DELETE FROM tsucb_events WHERE position IN (SELECT position FROM tsucb_events "
+            "WHERE loop = ? AND position < ? LIMIT ?) RETURNING position"
+        )
+        for loop, first in self._rows("SELECT number, first FROM tsucb_loops WHERE first > 0"):
+            deleted = CHUNK if only in (None, loop) else 0
             while deleted == CHUNK:
                 with self._transaction("keeper") as execute:
                     deleted = len(execute(query, (loop, first, CHUNK)))
@@ -474,10 +463,9 @@ class Store:
         first = self._rows(query, loop, count - 1)
         return self.read(first[0][0] - 1 if first else 0, loop)
 
-    def set_aside(self) -> list[tuple[int, int, str]]:
+    def set_aside(self) -> list[tuple[Any, ...]]:
         """Return position, loop and reason of every event that was moved out of the log."""
-        query = "SELECT position, loop, reason FROM tsucb_aside ORDER BY position"
-        return [(position, loop, reason) for position, loop, reason in self._rows(query)]
+        return self._rows("SELECT position, loop, reason FROM tsucb_aside ORDER BY position")
 
     # Snapshots
 
@@ -495,10 +483,12 @@ class Store:
                 with self._transaction("keeper") as execute:
                     query = "INSERT INTO tsucb_snapshots VALUES (?, ?, ?, ?)"
                     execute(query, (loop, position, number, piece))
-            whole, query = 0, "SELECT position, min(piece) FROM tsucb_snapshots WHERE loop = ?"
-            for each, first in self._rows(
-                f"{query} GROUP BY position ORDER BY position DESC", loop
-            ):
+            query = (
+                "SELECT position, min(piece) FROM tsucb_snapshots WHERE loop = ? "
+                "GROUP BY position ORDER BY position DESC"
+            )
+            whole = 0
+            for each, first in self._rows(query, loop):
                 whole += first == WHOLE
                 if whole > kept or first != WHOLE:  # an older one, or one that was never finished
                     self._drop_snapshot(loop, each)
@@ -524,19 +514,16 @@ class Store:
             yield position, body if b"%d" % zlib.crc32(body) == total else None
 
     def drop_snapshots(self, loop: int) -> None:
-        """Delete the snapshots of a loop."""
         with self._transaction() as execute:
             execute(DROP_SNAPSHOTS, (loop,))
 
     # Loops, keys, documents, the audit trail
 
     def loops(self) -> dict[str, int]:
-        """Return the numbers of all loops by their names."""
         query = "SELECT name, number FROM tsucb_loops WHERE name IS NOT NULL ORDER BY name"
         return dict(self._rows(query))
 
     def all_keys(self) -> list[KeyRecord]:
-        """Return all keys."""
         query = (
             "SELECT hash, loop, role, created, expires, name FROM tsucb_keys "
             "LEFT JOIN tsucb_loops ON number = loop WHERE loop = 0 OR name IS NOT NULL "
@@ -545,15 +532,11 @@ class Store:
         return [KeyRecord(*row) for row in self._rows(query)]
 
     def documents(self, loop: int, kind: str) -> dict[str, bytes]:
-        """Return all documents of a kind by their ids, in the order in which they were first put.
-
-        `write` puts them.
-        """
+        """Return documents by their ids, in the order in which `write` first put them."""
         query = "SELECT id, body FROM tsucb_documents WHERE loop = ? AND kind = ? ORDER BY number"
         return dict(self._rows(query, loop, kind))
 
     def delete_document(self, loop: int, kind: str, id: str) -> None:
-        """Delete a document, if there is one."""
         with self._transaction() as execute:
             query = "DELETE FROM tsucb_documents WHERE loop = ? AND kind = ? AND id = ?"
             execute(query, (loop, kind, id))
@@ -568,7 +551,7 @@ class Store:
         return [AuditRecord(*row) for row in self._rows(query, *values, count)]
 
     def is_audited(self, key: str) -> bool:
-        """Return whether an administrative request with this key was done."""
+        """Return whether an administrative request with this key was done before."""
         return bool(self._rows("SELECT 1 FROM tsucb_audit WHERE key = ?", key))
 
     # Damage
@@ -593,8 +576,7 @@ class Store:
         for name, number in self.loops().items():
             damaged = [position for position, _, damaged in self._scan(0, number) if damaged]
             for position in damaged:
-                erasure = Erasure(set_aside, number, (position, "damaged"))
-                self.write(Transaction(erasure=erasure))
+                self.write(Transaction(erasure=Erasure(set_aside, number, (position, "damaged"))))
                 done.append(f"event {position} of loop {name!r} was set aside")
             if damaged or any(body is None for _, body in self.snapshots(number)):
                 self.drop_snapshots(number)
@@ -617,5 +599,4 @@ class Store:
         """Wait until everything that this process began to append is in the log, or never will."""
 
     def close(self) -> None:
-        """Close all connections."""
         raise NotImplementedError

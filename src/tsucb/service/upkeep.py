@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -45,7 +46,7 @@ class Upkeep:
         self.started = self.clock()
         self.lost: float | None = None  # since when a shared store cannot be reached
         self.lag = 0  # events of the log that are not folded yet
-        self.ticking: asyncio.Task[None] | None = None
+        self.ticking: asyncio.Future[Any] | None = None
         self._looking = asyncio.Lock()  # one looks at what is due at a time
         # Who leads is settled in a thread of its own: all others may wait for a slow database.
         self._leading = ThreadPoolExecutor(1, "lead")
@@ -73,7 +74,8 @@ class Upkeep:
         self.clock.begin(max([self.clock(), *(loop.now for loop in ledger.loops.values())]))
         if large:
             self.turns.begin(self._check())
-        self.ticking = asyncio.create_task(self._tick())
+        repeating = self._repeat(self.lead), self._repeat(self.look)
+        self.ticking = asyncio.gather(*repeating)
 
     async def _check(self) -> None:
         """Look through a log that is too large to be checked before the start."""
@@ -104,9 +106,6 @@ class Upkeep:
                 "%d decisions could not be written to the store: they are in %s, and will be "
                 "written when this server starts again", len(spool), spool.path
             )  # fmt: skip
-
-    async def _tick(self) -> None:
-        await asyncio.gather(self._repeat(self.lead), self._repeat(self.look))
 
     async def _repeat(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -144,14 +143,12 @@ class Upkeep:
     async def look(self) -> None:
         """Write that time passed where a wait has ended; begin what else is due."""
         async with self._looking:
-            await self._look()
+            if self.store.shared or self.ledger.failed:
+                await self._follow()
+            if self.ledger.leading:
+                await self._do_due(list(self.ledger.loops.values()), self.clock())
 
-    async def _look(self) -> None:
-        if self.store.shared or self.ledger.failed:
-            await self._follow()
-        loops, now = list(self.ledger.loops.values()), self.clock()
-        if not self.ledger.leading:
-            return
+    async def _do_due(self, loops: list[Loop], now: float) -> None:
         due = [x.number for x in loops if x.due <= now and not self.turns.left[x.number]]
         if due:
             await self.ledger.write([(number, Passed(now)) for number in due])
@@ -175,7 +172,6 @@ class Upkeep:
             self.turns.begin(self.ledger.store_snapshot(loop))
 
     def watch_clock(self) -> None:
-        """Alert if the clock of this machine is wrong."""
         skew = self.clock.skew
         if abs(skew) > SKEW:
             self.ledger.alerts["clock"] = f"the clock of this machine is {skew:+.0f} s off"
