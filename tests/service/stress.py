@@ -64,9 +64,10 @@ class Report:
         self.decisions: dict[str, dict[str, str]] = {name: {} for name in LOOPS}  # ids to arms
         self.rewards: dict[str, dict[str, dict[str, float]]] = {name: {} for name in LOOPS}
         self.faults = 0
-        # The longest that a server which was not broken did not decide, by what was broken.
+        # The longest that a server which was not broken did not decide, and that none led while one
+        # could, by what was broken.
         self.gaps: dict[str, float] = {}
-        self.leaderless = 0.0  # the longest that no server led while one could
+        self.leaderless: dict[str, float] = {}
 
     @property
     def count(self) -> int:
@@ -75,11 +76,14 @@ class Report:
 
     def sentence(self) -> str:
         decisions = sum(len(found) for found in self.decisions.values())
-        gaps = ", ".join(f"{gap:.1f} s ({name})" for name, gap in self.gaps.items())
+        gaps, leaderless = (
+            ", ".join(f"{gap:.1f} s ({name})" for name, gap in found.items())
+            for found in (self.gaps, self.leaderless)
+        )
         return (
             f"{self.faults} faults: {decisions:,} decisions and {self.count:,} rewards "
             f"acknowledged, each learned exactly once; longest that a server which was not broken "
-            f"did not decide: {gaps}; that none led {self.leaderless:.1f} s"
+            f"did not decide: {gaps}; that none led: {leaderless or '0 s'}"
         )
 
 
@@ -277,7 +281,8 @@ class Load:
                 led = any(await asyncio.gather(*map(leads, self.servers)))
                 if led or all(server.broken for server in self.servers):
                     since = time.monotonic()
-                self.report.leaderless = max(self.report.leaderless, time.monotonic() - since)
+                found, fault = self.report.leaderless, self.fault
+                found[fault] = max(found.get(fault, 0.0), time.monotonic() - since)
 
 
 # Faults: each breaks something, waits, mends it, and returns.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import run, running, until
+from tests.service.conftest import PATIENCE, run, running, until
 from tsucb.service import events
 from tsucb.service.application import Application, Options
 from tsucb.service.errors import Conflict, StoreError
@@ -601,6 +601,19 @@ def test_a_paused_leader_is_replaced(schema, stores, monkeypatch):
     assert one.lead(6.5) == (False, 6.0)
     two.resign()
     assert one.lead(7.0) == (True, 7.0)
+
+
+def test_a_killed_leader_is_replaced_before_its_lease_ends(schema, stores, monkeypatch):
+    monkeypatch.setattr("tsucb.service.postgres.LEASE", 1_000.0)
+    one, two = stores(schema, schema)
+    assert one.lead(5.0) == (True, 5.0)
+    assert two.lead(6.0) == (False, 5.0)
+    one._connections["leader"].close()  # as the system does for a process that was killed
+    deadline = time.monotonic() + PATIENCE
+    while not two.lead(6.0)[0]:  # until the database has noticed
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert one.lead(7.0) == (False, 6.0)
 
 
 def test_a_paused_database_is_noticed(mortal_database, stores, clock, tmp_path):

@@ -5,7 +5,7 @@ the same. Events are appended by one statement, which takes the next positions a
 on the row of the last one: positions increase in the order of commits, and a server that is paused
 never holds that lock. Transactions of more statements are ended by the database when their server
 is paused. One server at a time has a lease, which it renews: it leads, which means that it writes
-the snapshots and that time passed; another takes over when the lease runs out.
+the snapshots and that time passed; another takes over when its connection ends, or the lease.
 """
 
 import contextlib
@@ -62,18 +62,22 @@ SELECT number, position, false FROM known
 UNION ALL SELECT number, before + place, true FROM fresh, moved
 """
 
-# What a broken connection was told to do may still be on its way to its process.
+# What a broken connection was told to write may still be on its way to its process.
+WRITING = "writer", "keeper"
 END_OTHERS = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
 WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()
 """
 
+# The holder is a server with its connection: a leader that was killed has none, and one that was
+# paused does not renew its lease.
 LEAD = """
 WITH taken AS (
-  UPDATE tsucb_lease SET holder = ?, time = greatest(time, ?),
+  UPDATE tsucb_lease SET holder = ?::text || pg_backend_pid(), time = greatest(time, ?),
     until = clock_timestamp() + make_interval(secs => ?)
-  WHERE holder = ? OR NOT until BETWEEN clock_timestamp()
-    AND clock_timestamp() + make_interval(secs => ?)
+  WHERE starts_with(holder, ?)
+    OR NOT until BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => ?)
+    OR split_part(holder, ' ', 2) NOT IN (SELECT pid::text FROM pg_stat_activity)
   RETURNING time
 )
 SELECT true, time FROM taken
@@ -115,13 +119,13 @@ class PostgresStore(Store):
                 keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
             )  # fmt: skip
             self._connections[name] = connection
+            self._deadlines[name] = time.monotonic() + PATIENCE[name]  # connecting has its own
             timeouts = {"lock_timeout": 1_500 * IDLE // 1_000, "statement_timeout": 20_000,
                         "idle_in_transaction_session_timeout": IDLE}  # fmt: skip
             mark = f"'tsucb {self._name} {name}'"
             values = {"application_name": mark, "synchronous_commit": "on", **timeouts}
             connection.execute("; ".join(f"SET {what} = {v}" for what, v in values.items()))
-            ended = connection.execute(END_OTHERS).fetchall()
-            if (False,) in ended:
+            if name in WRITING and (False,) in connection.execute(END_OTHERS).fetchall():
                 connection.close()
                 raise StoreError("the database has not ended a connection that broke")
         return connection
@@ -195,7 +199,8 @@ class PostgresStore(Store):
 
     def lead(self, time: float) -> tuple[bool, float | None]:
         with self._locks["leader"]:
-            values = self._name, time, LEASE, self._name, LEASE
+            holder = f"{self._name} "
+            values = holder, time, LEASE, holder, LEASE
             ((leads, when),) = self._execute("leader", LEAD, values)
             return leads, when
 
@@ -206,8 +211,8 @@ class PostgresStore(Store):
 
     def resign(self) -> None:
         with self._locks["leader"], contextlib.suppress(StoreError):
-            query = "UPDATE tsucb_lease SET until = '-infinity' WHERE holder = ?"
-            self._execute("leader", query, (self._name,))
+            query = "UPDATE tsucb_lease SET until = '-infinity' WHERE starts_with(holder, ?)"
+            self._execute("leader", query, (f"{self._name} ",))
 
     def close(self) -> None:
         self._closed.set()
