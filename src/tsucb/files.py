@@ -1,4 +1,4 @@
-"""Write files atomically, and find the user's cache folder."""
+"""Write files atomically, lock them, and find the user's cache folder."""
 
 import glob
 import os
@@ -92,6 +92,22 @@ def _sweep(target: Path) -> None:
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
+
+
+def locked(path: str | os.PathLike[str]) -> int:
+    """Open a file or a folder that one process may hold at a time, and return the handle.
+
+    Raise OSError if another process holds it; on Windows two may.
+    """
+    # On NFS a file must be open for writing to be locked.
+    handle = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _flush_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from tsucb.service import events
 from tsucb.service.errors import NotFound, Overloaded, StoreError
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
-from tsucb.service.questions import Wanted
+from tsucb.service.questions import Question, Wanted
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.state import LoopState
@@ -355,7 +355,8 @@ def test_arms_that_come_with_their_features(open_store, clock):
                 if n == 60:
                     await service.ledger.store_snapshot(loop)
             fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
-            picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
+            asked = Question({"fan": 1}, arm_features=fresh)
+            picks = [asked.fill(loop, list(fresh))[0] for _ in range(30)]
             assert all(pick.favourite == "old sport" for pick in picks)
             digest = loop.digest()
             assert not loop.arms, "they come with the decisions"

@@ -1,6 +1,6 @@
 """The decision service: agents behind HTTP, from one log of events.
 
-    request ──▶ http ──▶ native or personalizer ──▶ Service ──propose─▶ Loop (a Learner) ──▶ event
+    request ──▶ http ──▶ native or personalizer ──▶ Service ──fill──▶ Loop (a Learner)  ──▶ event
                                                        ▲                                      │
                                      answer ◀──────────┤                                      ▼
                                                        └── fold ◀── position ◀─── Ledger ──▶ Store
@@ -9,7 +9,7 @@ A *loop* is a named decision problem. What it knows is a *fold* of its *events* 
 changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
 loop, and it folds only what the store has made durable; so memory is never ahead of the log, an
 answer is never ahead of the disk, and the log alone gives the same state again, to the last bit.
-Deciding is looking: `Loop.propose` asks the learner and changes nothing.
+Deciding is looking: `Question.fill` asks the learner and changes nothing.
 
 | module | what it is |
 |---|---|

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
 from tsucb.agent.settings import MOST_CURVED_ARMS
 from tsucb.models.adaptive_curves import CURVES
 from tsucb.service import events
 from tsucb.service.errors import TooLarge
-from tsucb.service.events import AnyEvent, Decided, Features, Pick
+from tsucb.service.events import AnyEvent, Decided, Features
 from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
@@ -95,69 +94,18 @@ class Loop:
             return []
         return [arm for arm in arms if arm not in self.arms]
 
-    def propose(
-        self,
-        context: Features | None,
-        arms: Sequence[str],
-        *,
-        slot: str = "",
-        features: Features | None = None,
-        baseline: str | None = None,
-        arm_features: dict[str, Features] | None = None,
-    ) -> Pick:
-        """Choose one of the arms. Changes nothing."""
-        assert self.learner is not None
-        offered = self._offered(arms, arm_features)
-        decision = self.learner.decide(self._read(context, features), offered)
-        return self._pick(decision, arms, slot, features, baseline)
-
-    def propose_list(
-        self,
-        context: Features | None,
-        arms: Sequence[str],
-        slots: Sequence[str],
-        arm_features: dict[str, Features] | None = None,
-    ) -> list[Pick]:
-        """Choose an arm for each of several slots that are all alike, none twice."""
-        assert self.learner is not None
-        offered = self._offered(arms, arm_features)
-        ranking = self.learner.rank(self._read(context, None), len(slots), offered)
-        picks: list[Pick] = []
-        left = list(arms)
-        for place, slot in enumerate(slots):
-            picks.append(self._pick(ranking.decision(place), left, slot))
-            left.remove(str(ranking.arms[place]))
-        return picks
-
-    def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+    def offer(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+        """Return arms to choose from as the learner takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
             return {arm: known.get(arm, {}) for arm in arms}
         return None if list(arms) == list(self.arms) else arms  # all of them is quicker
 
-    def _pick(
-        self,
-        decision: Decision,
-        arms: Sequence[str],
-        slot: str,
-        features: Features | None = None,
-        baseline: str | None = None,
-    ) -> Pick:
-        """Return a decision with its probabilities, or what the mode makes of it."""
-        arm, favourite = str(decision.arm), str(decision.favourite)
-        if self.settings.mode == "online":
-            chances = [self.settings.exploration / len(arms)] * len(arms)
-            chances[arms.index(favourite)] += 1.0 - self.settings.exploration
-        else:
-            arm = arms[0] if baseline is None else baseline
-            chances = [float(each == arm) for each in arms]
-        return Pick(arm, list(arms), chances, decision.seen, favourite, slot, features)
-
-    def _read(self, context: Features | None, features: Features | None) -> Any:
+    def context(self, context: Features | None, slot: Features | None = None) -> Any:
         """Return the context as the learner takes it: with the features of the slot."""
         if self.settings.model in PLAIN_MODELS:
             return None
-        return self.with_slot(context, features) or ({} if self.settings.arms_come else None)
+        return self.with_slot(context, slot) or ({} if self.settings.arms_come else None)
 
     @staticmethod
     def with_slot(context: Features | None, features: Features | None) -> Features | None:
@@ -202,7 +150,7 @@ class Loop:
         if self.learner is not None and (context or arm_features):
             arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
             offered = arms if self.settings.arms_come else None
-            width = self.learner.width_after(self._read(context, None), offered)
+            width = self.learner.width_after(self.context(context), offered)
         after = self.numbers(width, new_arms)
         if after > MOST_NUMBERS and (new_arms or width > self.width):
             raise TooLarge(
@@ -354,7 +302,7 @@ class Loop:
             known = event.arm_features or {}
             given = known.get(pick.arm, {}) if self.settings.arms_come else None
             try:
-                context = self._read(event.context, pick.features)
+                context = self.context(event.context, pick.features)
                 slot.row = self.learner.read(context, pick.arm, given)
                 self.learner.count(pick.arm)
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read

@@ -17,7 +17,7 @@ from tsucb.service.export import comparison, export_parquet
 from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ
 from tsucb.service.loop import Loop
-from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
+from tsucb.service.questions import ONE, Question, Wanted, features_of_arms, flatten
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
@@ -192,7 +192,7 @@ async def estimates(
     unknown = loop.unknown(offered)
     if unknown or not offered:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    pick = await call.service.look(loop, partial(loop.propose, features, offered))
+    (pick,) = await call.service.look(loop, partial(Question(features).fill, loop, offered))
     event = Decided(0.0, "", features, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}

@@ -10,13 +10,9 @@ from typing import Any
 
 import apsw
 
+from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, checksum
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
@@ -49,7 +45,11 @@ class SqliteStore(Store):
         check_version(apsw.sqlite_lib_version())
         self.folder = Path(folder)
         make_private(self.folder)
-        self._held = _locked(self.folder / LOCK)
+        try:
+            self._held = os.fdopen(locked(self.folder / LOCK))
+        except OSError:
+            message = f"{self.folder} is in use by another process; stop that first"
+            raise StoreError(message) from None
         # The writer appends; readers must not wait for it, nor it for them.
         self._locks = {name: threading.RLock() for name in ("writer", "reader", "snapshot")}
         self._locks["keeper"] = self._locks["writer"]
@@ -183,16 +183,3 @@ def check_version(version: str) -> None:
         raise StoreError(
             f"SQLite {version} can lose committed writes; upgrade apsw to 3.51.3 or later"
         )
-
-
-def _locked(path: Path) -> Any:
-    """Open a file that only one process may hold open."""
-    handle = path.open("a")
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.close()
-            message = f"{path.parent} is in use by another process; stop that first"
-            raise StoreError(message) from None
-    return handle
