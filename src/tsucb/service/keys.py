@@ -97,6 +97,3 @@ class Keys:
     def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""
         self._records = {h: r for h, r in self._records.items() if r.number != loop}
-
-    def any_for(self, loop: int) -> bool:
-        return any(record.number == loop for record in self._records.values())

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
@@ -25,6 +26,7 @@ from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, Holder, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
+from tsucb.service.state import LoopState
 
 COOKIE = "tsucb"
 SESSION = 12 * 3_600.0  # seconds that an entry is good for
@@ -202,17 +204,17 @@ async def api(call: Call) -> Answer:
 async def show_loop(call: Call, status: int = 200, **more: Any) -> Answer:
     """Show a loop, and what a form did to it."""
     loop = call.service.loop(call.loop.name)  # which may be another by now
-    view = await call.service.look(loop, partial(views.LoopView.of, loop))
-    return await call.service.turns.in_background(loop_page, call, loop, view, status, more)
+    seen = await call.service.look(loop, lambda: (loop.hold(), views.arm_rows(loop)))
+    return await call.service.turns.in_background(loop_page, call, loop, *seen, status, more)
 
 
 def loop_page(
-    call: Call, loop: Loop, view: views.LoopView, status: int, more: dict[str, Any]
+    call: Call, loop: Loop, state: LoopState, rows: list[Any], status: int, more: dict[str, Any]
 ) -> Answer:
     """Render the page of a loop; blocks."""
     from tsucb.logs.live import Live
 
-    events = list(call.service.newest(loop, RECENT))
+    events, settings = list(call.service.newest(loop, RECENT)), state.settings
     try:
         calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
@@ -221,14 +223,20 @@ def loop_page(
         "loop.html",
         status,
         who=call.holder.loop or "server",
-        view=view,
+        name=loop.name,
+        state=state,
+        rows=rows,
+        whole=state.tally.whole(state.ripe),
+        reward_chart=views.reward_chart(state),
+        arms_chart=views.arms_chart(state),
         alerts=list(loop_alerts(loop)),
         recent=views.decisions(events),
         calibration=calibration,
-        gain=views.gain(events) if view.settings.mode == "apprentice" else None,
+        gain=views.gain(events) if settings.mode == "apprentice" else None,
+        texts={name: views.as_text(value) for name, value in asdict(settings).items()},
         fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
         roles=list(GRANTS),
-        can_change=call.holder.may(ADMINISTER, view.name),
+        can_change=call.holder.may(ADMINISTER, loop.name),
         **{"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more},
     )
 

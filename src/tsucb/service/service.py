@@ -125,7 +125,7 @@ class Service:
         of loops, before they are valid: should anything fail between, they are made again.
         """
         new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
-        if not self.keys.any_for(0):
+        if self.keys.newest(None, ADMINISTER) is None:
             keys, records = self.keys.issue(0, None, [ADMINISTER], self.clock())
             new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
@@ -134,10 +134,6 @@ class Service:
                 new[name], made, happened = await self._creation(name, settings, arms, "file")
                 records += [*made, file_arms(happened[0][0], arms)]
                 pairs += happened
-            elif not self.keys.any_for(self.loops[name].number):
-                number = self.loops[name].number
-                new[name], made = self.keys.issue(number, name, ROLES, self.clock())
-                records += made
         if new:
             await asyncio.to_thread(keep, new)
             await self.ledger.write(pairs, Transaction(records=records))

@@ -1,7 +1,6 @@
 """The store of a single machine: one SQLite file, in WAL mode, flushed at every commit."""
 
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -12,18 +11,17 @@ import apsw
 
 from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, checksum
+from tsucb.service.store import KEYED, Execute, Place, Row, Store, checksum
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
 FILE, LOCK = "events.sqlite", "lock"
-# Of the loops that are given, those that are there; of the keys, where their events are.
-LOOPS = "SELECT number FROM json_each(?) JOIN tsucb_loops ON number = value WHERE name IS NOT NULL"
-KEYS = (
-    "SELECT event.key, loop, position FROM json_each(?) given JOIN tsucb_events event "
-    "ON event.key = given.value"
+# Writes nothing if the loop is gone, or has an event of this key.
+INSERT = (
+    "INSERT INTO tsucb_events SELECT ?, number, ?, ?, ?, ?, ? FROM tsucb_loops "
+    "WHERE number = ? AND name IS NOT NULL "
+    "ON CONFLICT (key, loop) WHERE key IS NOT NULL DO NOTHING RETURNING position"
 )
-INSERT = f"INSERT INTO tsucb_events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # of many rows
 PAGES = 4_000  # of the WAL, before it is folded into the file
 
 
@@ -82,10 +80,8 @@ class SqliteStore(Store):
         return connection
 
     def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        connection = self._connections[name]
-        run = connection.executemany if query is INSERT else connection.execute
         try:
-            return run(query, tuple(values)).fetchall()
+            return self._connections[name].execute(query, tuple(values)).fetchall()
         except apsw.ConstraintError as error:
             raise Conflict(f"it is there already: {error}") from error
         except (apsw.Error, UnicodeDecodeError) as error:  # the latter from damaged texts
@@ -104,24 +100,15 @@ class SqliteStore(Store):
     def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        wanted = json.dumps(list({row.loop for row in rows}))
-        numbers = {number for (number,) in execute(LOOPS, (wanted,))}
-        keys = json.dumps([row.key for row in rows if row.key is not None])
-        known = {(key, loop): position for key, loop, position in execute(KEYS, (keys,))}
-        places, values, last = [], [], self._last
+        places, last = [], self._last
         for row in rows:
-            if row.loop not in numbers:
-                places.append(Place(0, False))
-            elif row.key is not None and (row.key, row.loop) in known:
-                places.append(Place(known[row.key, row.loop], False))
-            else:
+            values = last + 1, *row[1:5], checksum(row) + last + 1, row.loop
+            if execute(INSERT, values):
                 last += 1
                 places.append(Place(last, True))
-                values.append((last, *row[:5], checksum(row) + last))
-                if row.key is not None:
-                    known[row.key, row.loop] = last
-        if values:
-            execute(INSERT, values)
+            else:
+                known = execute(KEYED, (row.key, row.loop))
+                places.append(Place(known[0][0] if known else 0, False))
         self._last = last
         return places
 

@@ -225,6 +225,11 @@ class LoopState(msgspec.Struct, array_like=True):
     waiting: dict[str, OpenDecision]
     learner: Any
 
+    @property
+    def ripe(self) -> float:
+        """Decisions made before this time have what they earned."""
+        return self.now - self.settings.reward_wait
+
     def to_bytes(self) -> bytes:
         """Return a snapshot, from which the loop can go on."""
         return self._encoded(self.learner and self.learner.to_bytes())

@@ -210,7 +210,10 @@ COUNT = (
     "SELECT count(*) FROM tsucb_events JOIN tsucb_loops ON number = loop "
     "WHERE loop = ? AND position <= ? AND position >= first"
 )
-
+KEYED = (
+    "SELECT position FROM tsucb_events JOIN tsucb_loops ON number = loop "
+    "WHERE key = ? AND loop = ? AND name IS NOT NULL"
+)
 DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
 WHOLE = -1  # the piece of a snapshot that holds the checksum of the others
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
@@ -440,8 +443,7 @@ class Store:
 
     def keyed(self, loop: int, key: str) -> int | None:
         """Return the position of the event that a request with a key led to."""
-        query = "SELECT position FROM tsucb_events WHERE key = ? AND loop = ?"
-        found = self._rows(query, key, loop)
+        found = self._rows(KEYED, key, loop)
         return int(found[0][0]) if found else None
 
     def relearned(self, loop: int, until: int | None) -> Logged | None:

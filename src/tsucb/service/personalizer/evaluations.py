@@ -122,11 +122,7 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     if id in await call.service.documents(call.loop, EVALUATION):
         raise Conflict(f"there is an evaluation {id!r} already")
     evaluation = {
-        "id": id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
+        **document(call, id, body),
         "custom": policies,
         "policies": [],
         "evaluationType": "Manual",
@@ -142,6 +138,13 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
         return as_answer(evaluation, call)
     where = f"{call.raw_path.decode('latin-1').rstrip('/')}/{id}"
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
+
+
+def document(call: Call, id: str, asked: EvaluationContract) -> dict[str, Any]:
+    """Return what both kinds of documents begin with."""
+    times = asked.start_time, asked.end_time, moment(call.service.clock())
+    names = "startTime", "endTime", "creationTime"
+    return {"id": id, "name": asked.name, **dict(zip(names, times, strict=True))}
 
 
 async def keep(call: Call, evaluation: dict[str, Any]) -> None:
@@ -183,15 +186,8 @@ async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
 async def put_importance(call: Call, body: EvaluationContract) -> Any:
     """Find out at once which features matter now."""
     check_text("the id of a feature importance", call.id)
-    found = {
-        "id": call.id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
-        "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
-    }
+    scores = await call.service.look(call.loop, partial(feature_scores, call.loop))
+    found = {**document(call, call.id, body), "status": "Succeeded", "featureScores": scores}
     await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
     return found
 
