@@ -227,7 +227,7 @@ def test_repair_sets_aside_what_is_damaged(tmp_path, clock, capsys):
         await some_history(tmp_path / "data", clock)
         store = SqliteStore(tmp_path / "data")
         (number,) = store.loops().values()
-        position = next(p for p, row, _ in store._scan(50, number) if b"rewarded" in row.body)
+        position = next(r.position for r, _ in store._scan(50, number) if b"rewarded" in r.body)
         with store._transaction() as execute:
             execute("UPDATE tsucb_events SET body = ? WHERE position = ?", (b"no", position))
         assert list(store.damage()) == [f"event {position} of loop 'drinks' is damaged"]

@@ -255,10 +255,10 @@ async def events_after(
             break
         await asyncio.sleep(POLL)
         loop = call.service.loop(loop.name)  # which may be another by now
-    logged = await asyncio.to_thread(
+    rows = await asyncio.to_thread(
         lambda: list(islice(call.service.store.read(after, loop.number), most))
     )
-    found = [{"position": each.position, "event": decode(each.body)} for each in logged]
+    found = [{"position": row.position, "event": decode(row.body)} for row in rows]
     return {"events": found, "next": found[-1]["position"] if found else after}
 
 

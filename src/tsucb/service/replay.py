@@ -71,21 +71,21 @@ class Replay:
         """
         first, count = loop.position, 0
         change = self.store.relearned(loop.number, until if known is None else known)
-        model: Any = change and events.decode(change.body)
-        for logged in self.store.read(first, loop.number, until):
+        model: Any = change and events.decode(change[1])
+        for row in self.store.read(first, loop.number, until):
             try:
-                event = events.decode(logged.body)
-                if not first and change is not None and logged.position <= change.position:
-                    fold_for(model.settings, loop, event, logged.position)
+                event = events.decode(row.body)
+                if not first and change is not None and row.position <= change[0]:
+                    fold_for(model.settings, loop, event, row.position)
                 elif is_remaking(event) and (first or not isinstance(event, Forgot)):
                     raise Conflict("the log of the loop was changed meanwhile; try again")
                 else:
-                    loop.fold(event, logged.position)
+                    loop.fold(event, row.position)
                 count += 1
             except (StoreError, Conflict):
                 raise
             except Exception as error:
-                raise Poison(logged.position, error) from error
+                raise Poison(row.position, error) from error
         return count
 
     def _set_aside(self, loop: Loop, poison: Poison) -> None:

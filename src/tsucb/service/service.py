@@ -15,7 +15,7 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features, Rewarded
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, Keys
-from tsucb.service.ledger import Ledger, Outcome
+from tsucb.service.ledger import Ledger
 from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.replay import model_of
@@ -29,6 +29,7 @@ from tsucb.service.store import (
     Erasure,
     LoopRecord,
     Record,
+    Row,
     Store,
     Transaction,
     condense,
@@ -303,13 +304,13 @@ class Service:
             ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
         # Without the store nobody knows whether another server decided by an id of the client's.
-        (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)
-        if outcome.kept is not None:
+        (row,) = await self.ledger.append(loop, event, spooled=asked.id is None)
+        if row.spooled is not None:
             if self.ledger.failed:
                 self.upkeep.lose(StoreError("a decision could not be written"))
-            return outcome.kept
-        if outcome.result == REPEATED:
-            return await self._repeated(loop, event, outcome)
+            return row.spooled
+        if row.result == REPEATED:
+            return await self._repeated(loop, row)
         return event
 
     async def _offered(self, loop: Loop, arms: Sequence[str] | None, may_add: bool) -> list[str]:
@@ -344,12 +345,12 @@ class Service:
             position = position or open.position
         return None if position is None else await self._decision_at(loop, position)
 
-    async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
+    async def _repeated(self, loop: Loop, row: Row) -> Decided:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
             await self.ledger.append(loop, events.Passed(self.clock()))
-        open = loop.waiting.get(event.id)
-        position = open.position if outcome.fresh and open is not None else outcome.position
+        open = loop.waiting.get(row.event.id)
+        position = open.position if row.fresh and open is not None else row.position
         return await self._decision_at(loop, position)
 
     async def _decision_at(self, loop: Loop, position: int) -> Decided:
@@ -388,8 +389,8 @@ class Service:
                     raise
                 errors.append(error)
         happened = [each for each, error in zip(given, errors, strict=True) if error is None]
-        outcomes = iter(await self.ledger.append(loop, *happened) if happened else ())
-        return [next(outcomes).result if error is None else error for error in errors]
+        rows = iter(await self.ledger.append(loop, *happened) if happened else ())
+        return [next(rows).result if error is None else error for error in errors]
 
     async def _check_given(self, loop: Loop, given: Rewarded) -> None:
         check_text("a key", given.key)
@@ -424,12 +425,11 @@ class Service:
         """Return everything that happened to a decision."""
         if NUL in id:  # as no id that was given out
             return []
-        found = await asyncio.to_thread(self.store.about, loop.number, id)
-        return [events.decode(logged.body) for logged in found]
+        return [*map(events.decode, await asyncio.to_thread(self.store.about, loop.number, id))]
 
     def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
         """Yield the last events about decisions of a loop, in order; blocks."""
-        return (events.decode(logged.body) for logged in self.store.newest(loop.number, count))
+        return (events.decode(row.body) for row in self.store.newest(loop.number, count))
 
     # Documents
 

@@ -11,7 +11,7 @@ import apsw
 
 from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import KEYED, Execute, Place, Row, Store, checksum
+from tsucb.service.store import KEYED, Execute, Row, Store, checksum
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
@@ -97,20 +97,17 @@ class SqliteStore(Store):
     def _keep_last(self, execute: Execute) -> None:
         execute(f"UPDATE tsucb_last SET position = ({self.LAST})")
 
-    def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
+    def _append(self, execute: Execute, rows: Sequence[Row]) -> None:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        places, last = [], self._last
         for row in rows:
-            values = last + 1, *row[1:5], checksum(row) + last + 1, row.loop
-            if execute(INSERT, values):
-                last += 1
-                places.append(Place(last, True))
+            position = self._last + 1
+            loop, *columns = row.columns
+            if execute(INSERT, (position, *columns, checksum(row) + position, loop)):
+                row.position, row.fresh, self._last = position, True, position
             else:
-                known = execute(KEYED, (row.key, row.loop))
-                places.append(Place(known[0][0] if known else 0, False))
-        self._last = last
-        return places
+                known = execute(KEYED, (row.key, loop))
+                row.position, row.fresh = known[0][0] if known else 0, False
 
     def _scrub(self) -> None:
         with self._locks["writer"], contextlib.suppress(apsw.BusyError):

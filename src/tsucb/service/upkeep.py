@@ -280,12 +280,12 @@ class Upkeep:
         the way, know the same to the last bit from there on.
         """
         found = None
-        for count, logged in enumerate(self.store.read(0, old.number), start=1):
-            event = events.decode(logged.body)
+        for count, row in enumerate(self.store.read(0, old.number), start=1):
+            event = events.decode(row.body)
             if event.time > before:
                 break
             if isinstance(event, Compacted):
-                found = logged.position, event.time, count
+                found = row.position, event.time, count
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)
