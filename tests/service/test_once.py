@@ -246,7 +246,7 @@ def test_repair_sets_aside_what_is_damaged(tmp_path, clock, capsys):
         assert [each[0] for each in store.set_aside()] == [position]
         async with running(store, clock) as service:
             loop = service.loop("drinks")
-            assert sum(each.slots[0].total is None for each in loop.waiting.values()) == 1
+            assert sum(each.slots[0].total is None for each in loop.open_decisions.values()) == 1
         store.close()
 
     run(main)

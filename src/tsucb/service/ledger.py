@@ -20,7 +20,7 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
-from tsucb.service.replay import Poison, Replay
+from tsucb.service.replay import LogReader, Poison
 from tsucb.service.scheduling import SteadyClock, Turns, settled
 from tsucb.service.spool import AWAY, Spool
 from tsucb.service.state import LoopState
@@ -75,12 +75,12 @@ class Ledger:
 
     def __init__(
         self, store: Store, clock: SteadyClock, spool: Spool, *, seed: int | None = None,
-        most_waiting: int = 4_000, compare: bool = False,
+        most_unwritten: int = 4_000, compare: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
-        self.most_waiting, self._compare = most_waiting, compare
-        self.replay = Replay(store, clock, seed)
-        self.alerts, self.turns = self.replay.alerts, Turns()
+        self.most_unwritten, self._compare = most_unwritten, compare
+        self.reader = LogReader(store, clock, seed)
+        self.alerts, self.turns = self.reader.alerts, Turns()
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
@@ -88,7 +88,7 @@ class Ledger:
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.saving = asyncio.Lock()  # whoever writes snapshots
-        self.waiting = 0  # events that are not durable yet
+        self.unwritten = 0  # events that are not durable yet
         self.commits = 0
         self.failed = False  # whether the store refused what it was last given
         self._queue: deque[Submission] = deque()
@@ -103,7 +103,7 @@ class Ledger:
     async def start(self) -> None:
         """Make all loops from the log, and begin to write."""
         self.position = self._read = await asyncio.to_thread(self.store.last)
-        for loop in await self.turns.in_background(self.replay.all_loops, self.position):
+        for loop in await self.turns.in_background(self.reader.all_loops, self.position):
             self.put(loop)
         self._event_loop = asyncio.get_running_loop()
         self._writing = asyncio.create_task(self._write_on())
@@ -148,14 +148,14 @@ class Ledger:
         `spooled`: whether this is a decision that may be kept on this disk while the store is away.
         """
         # One that is larger by itself, as an import of many rewards, does not wait for others.
-        if self.waiting and self.waiting + len(pairs) > self.most_waiting:
+        if self.unwritten and self.unwritten + len(pairs) > self.most_unwritten:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")
         rows = [Row.of(number, event) for number, event in pairs]
         future: asyncio.Future[tuple[int, Folding]] = asyncio.get_running_loop().create_future()
         self._queue.append(Submission(change._replace(rows=rows), spooled, future))
-        self.waiting += len(rows)
+        self.unwritten += len(rows)
         self._wake.set()
         erased, folding = await future
         for each in folding:
@@ -229,7 +229,7 @@ class Ledger:
         if until <= self._read:
             return []
         if self.store.shared and until - self._read > FAR:
-            return self.replay.all_loops(until)
+            return self.reader.all_loops(until)
         return list(self.store.read(self._read, until=until))
 
     async def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
@@ -244,7 +244,7 @@ class Ledger:
             self._refuse(batch, error)
             return
         for each, works in zip(batch, folding, strict=True):
-            self.waiting -= len(each.change.rows)
+            self.unwritten -= len(each.change.rows)
             each.answer(erased, works)
 
     async def _keep_decisions(self, batch: list[Submission]) -> None:
@@ -264,14 +264,14 @@ class Ledger:
         except StoreError:
             self._queue.extendleft(reversed(queued))
             return
-        self.waiting -= len(queued)  # the others are still on their way
+        self.unwritten -= len(queued)  # the others are still on their way
         for each, row, decision in zip(flushing + queued, rows, found, strict=True):
             row.spooled = decision
             each.answer(0)
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:
-            self.waiting -= len(each.change.rows)
+            self.unwritten -= len(each.change.rows)
             if not each.future.done():
                 each.future.set_exception(error)
 
@@ -364,9 +364,9 @@ class Ledger:
             while (loop := self._numbered.get(number)) and self.is_outdated(loop):
                 try:
                     fresh = await background(
-                        partial(self.replay.replayed, loop, until=self.position)
+                        partial(self.reader.replayed, loop, until=self.position)
                     )
-                    while await background(self.replay.read_on, fresh, self.position) > NEAR:
+                    while await background(self.reader.read_on, fresh, self.position) > NEAR:
                         pass
                     replacing = partial(self._replace, loop, fresh)
                     await settled(self.turns.do(number, True, replacing))
@@ -386,7 +386,7 @@ class Ledger:
 
         What is delivered meanwhile is folded afterwards, into the new one.
         """
-        self.replay.read_on(fresh, old.position)
+        self.reader.read_on(fresh, old.position)
         fresh.made = max(old.position, fresh.position)
         if self._numbered.get(old.number) is old:
             self.loops[old.name] = self._numbered[old.number] = fresh

@@ -70,7 +70,7 @@ class Loop:
         # The position up to which the log is known that it was made from; see `Ledger.is_outdated`.
         self.made = 0
         self.next_settings: LoopSettings | None = None  # of the one that will take its place
-        self.waiting: dict[str, OpenDecision] = {}
+        self.open_decisions: dict[str, OpenDecision] = {}
         self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
@@ -168,7 +168,7 @@ class Loop:
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
         assert self.learner is not None
         open = Counter(
-            slot.arm for each in self.waiting.values() for slot in each.slots
+            slot.arm for each in self.open_decisions.values() for slot in each.slots
             if not slot.learned and each.deferred is None
         )  # fmt: skip
         table = self.learner.arms_summary()
@@ -182,7 +182,7 @@ class Loop:
 
     @property
     def full(self) -> bool:
-        return len(self.waiting) >= self.settings.most_open
+        return len(self.open_decisions) >= self.settings.most_open
 
     @property
     def due(self) -> float:
@@ -232,7 +232,7 @@ class Loop:
             self.learner.follow(self.settings.rule())
 
     def _start_again(self) -> None:
-        self.waiting, self._deadlines = {}, []
+        self.open_decisions, self._deadlines = {}, []
         self.learner = self._new_learner()
 
     def _new_learner(self) -> Learner | None:
@@ -242,7 +242,7 @@ class Loop:
         return self.settings.learner(list(self.arms), self.seed)
 
     def _imported(self, event: events.Imported) -> None:
-        self.waiting, self._deadlines = {}, []
+        self.open_decisions, self._deadlines = {}, []
         if self._listener is None:
             self.learner = Learner.from_bytes(event.agent)
             self.learner.follow(self.settings.rule())
@@ -255,7 +255,7 @@ class Loop:
             del self.arms[arm]
             if self.learner is not None and arm in self.learner.arms:
                 self.learner.remove_arm(arm)
-        for id, each in self.waiting.items() if gone else ():
+        for id, each in self.open_decisions.items() if gone else ():
             if any(slot.arm in gone for slot in each.slots):
                 for slot in self._changed(id).slots:  # an arm of that name later is another
                     slot.row = None if slot.arm in gone else slot.row
@@ -269,7 +269,7 @@ class Loop:
                 self.learner.add_arm(arm)
 
     def _decided(self, event: Decided, position: int) -> str:
-        if event.id in self.waiting:
+        if event.id in self.open_decisions:
             self.counts.repeated += 1
             return REPEATED
         slots = []
@@ -282,7 +282,7 @@ class Loop:
         # The wait counts from the later of the log's time and the event's.
         open = OpenDecision(position, event.time, self.now + self.settings.reward_wait, slots)
         self.counts.decisions += 1
-        self.waiting[event.id] = open
+        self.open_decisions[event.id] = open
         heapq.heappush(self._deadlines, (open.deadline, position, event.id))
         if event.deferred:
             open.deferred = event
@@ -311,13 +311,13 @@ class Loop:
 
     def _changed(self, id: str) -> OpenDecision:
         """Return a copy of an open decision that takes its place: the old one may be held."""
-        old = self.waiting[id]
+        old = self.open_decisions[id]
         slots = [copy(slot) for slot in old.slots]
-        new = self.waiting[id] = msgspec.structs.replace(old, slots=slots)
+        new = self.open_decisions[id] = msgspec.structs.replace(old, slots=slots)
         return new
 
     def _rewarded(self, event: events.Rewarded) -> str:
-        if event.id not in self.waiting:
+        if event.id not in self.open_decisions:
             self.counts.late += 1
             return LATE
         open = self._changed(event.id)
@@ -334,7 +334,7 @@ class Loop:
         return TAKEN
 
     def _activated(self, event: events.Activated) -> str:
-        if event.id not in self.waiting:
+        if event.id not in self.open_decisions:
             self.counts.late += 1
             return LATE
         open = self._changed(event.id)
@@ -347,11 +347,11 @@ class Loop:
 
     def _end_wait(self, id: str) -> None:
         """Learn what the decision earned, or is taken to have earned."""
-        known = self.waiting.get(id)
+        known = self.open_decisions.get(id)
         if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
         open = self._changed(id)
-        del self.waiting[id]
+        del self.open_decisions[id]
         if open.deferred is not None:
             self.counts.never_activated += 1
             return
@@ -369,13 +369,13 @@ class Loop:
             if slot.total is not None:
                 self._learn(id, open, slot, slot.total)
         if all(slot.learned for slot in open.slots):
-            del self.waiting[id]
-            if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
+            del self.open_decisions[id]
+            if len(self._deadlines) > 2 * len(self.open_decisions) + 1_000:
                 self._set_deadlines()
 
     def _set_deadlines(self) -> None:
         """Forget the deadlines of decisions that do not wait any more."""
-        self._deadlines = [(w.deadline, w.position, id) for id, w in self.waiting.items()]
+        self._deadlines = [(w.deadline, w.position, id) for id, w in self.open_decisions.items()]
         heapq.heapify(self._deadlines)
 
     def _learn(self, id: str, open: OpenDecision, slot: Slot, value: float | None) -> None:
@@ -402,7 +402,7 @@ class Loop:
         # Those are shared: `_changed` never changes one that may be held.
         return LoopState(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
-            copy(self.counts), self.tally.copied(), dict(self.waiting),
+            copy(self.counts), self.tally.copied(), dict(self.open_decisions),
             None if self.learner is None else self.learner.hold(),
         )  # fmt: skip
 
@@ -415,7 +415,11 @@ class Loop:
         state = LoopState.from_bytes(snapshot)
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created = state.now, state.created
-        self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
+        self.counts, self.tally, self.open_decisions = (
+            state.counts,
+            state.tally,
+            state.open_decisions,
+        )
         self._set_deadlines()
         self.learner, self.position = None, position
         if state.learner is not None and self._listener is None:

@@ -37,7 +37,7 @@ class ServiceMetrics:
         for name, what, value in (
             ("up_seconds", "Seconds since the start.", service.clock() - upkeep.started),
             ("log_position", "Position of the last event.", ledger.position),
-            ("events_unwritten", "Events that are not durable yet.", ledger.waiting),
+            ("events_unwritten", "Events that are not durable yet.", ledger.unwritten),
             ("clock_skew_seconds", "The machine's clock before the log's.", service.clock.skew),
             ("lag_events", "Events of the log that are not folded yet.", upkeep.lag),
             ("disk_free", "Share of the disk that is free.", upkeep.disk_free),
@@ -77,4 +77,4 @@ def gauges_of(loop: "Loop") -> tuple[float, ...]:
     """Return what is known of a loop now, in the order of `LOOP_GAUGES`."""
     whole = loop.tally.whole()
     lift, over = whole.interval()[1:], whole.over_holdout()[1:]
-    return len(loop.waiting), len(loop.arms), whole.total, *lift, *over
+    return len(loop.open_decisions), len(loop.arms), whole.total, *lift, *over

@@ -89,7 +89,7 @@ class Native:
     async def answer(self, call: Call) -> Answer:
         """Find the operation, check the key, and answer."""
         operation = OPERATIONS.find(call, call.path[1:])
-        name = call.places[0] if call.places else None
+        name = call.path_values[0] if call.path_values else None
         call.check_allowed(operation.action, name)
         call.loop = None if name is None else call.service.loop(name)
         return await operation.perform(call)
@@ -235,7 +235,7 @@ async def explain(call: Call) -> Any:
             {**decision.described(pick), "text": str(decision.explanation(pick))}
             for pick in decision.picks
         ],
-        "waiting": call.id in call.loop.waiting,
+        "waiting": call.id in call.loop.open_decisions,
         "rewards": rewards,
     }
 
@@ -357,7 +357,7 @@ def summary(loop: Loop) -> dict[str, Any]:
         "created": loop.created,
         "settings": asdict(loop.settings),
         "arms": list(loop.arms),
-        "waiting": len(loop.waiting),
+        "waiting": len(loop.open_decisions),
         "counts": asdict(loop.counts),
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
         "over_random": whole.interval(),

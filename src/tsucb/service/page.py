@@ -99,7 +99,7 @@ class Page:
             operation = PAGES.find(call, call.path)
         except HttpProblem:
             raise NotFound("there is no such page") from None
-        name = call.places[0] if call.places else None
+        name = call.path_values[0] if call.path_values else None
         if name is not None or operation.action == ADMINISTER:
             call.check_allowed(operation.action, name)
         call.protocol, call.loop = self, None if name is None else self.service.loop(name)
@@ -119,7 +119,7 @@ class Page:
             "store": "working" if ready and not service.upkeep.failing else "failing",
             "position": service.ledger.position,
             "leads": service.ledger.leading,
-            "unwritten": len(service.unwritten),
+            "unwritten": len(service.spool),
             "clock_skew": round(service.clock.skew, 1),
             "alerts": len(service.alerts),  # which name loops: the page says what they are
         }

@@ -25,7 +25,7 @@ class Poison(Exception):
         self.position = position
 
 
-class Replay:
+class LogReader:
     """Makes loops from the log of a store; everything blocks.
 
     An event that cannot be folded is set aside, with an alert.
@@ -116,7 +116,7 @@ def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int)
             state.settings, state.learner = state.settings.learning_like(settings), None
             if state.arms or state.settings.arms_come:
                 state.learner = state.settings.learner(state.arms, None)
-            for open in state.waiting.values():
+            for open in state.open_decisions.values():
                 for slot in open.slots:
                     slot.row = None  # as another model read it
             event = Condensed(event.time, state.to_bytes())

@@ -63,9 +63,9 @@ class Service:
     folder
         Where decisions are kept that are made while a shared store is away; None: nowhere.
     settings
-        `seed` of random draws, None for an arbitrary one; `most_waiting`: this many events may wait
-        to be written, beyond it requests are refused; `compare`: whether every event that is folded
-        is compared with what the log makes of it, for tests.
+        `seed` of random draws, None for an arbitrary one; `most_unwritten`: this many events may
+        wait to be written, beyond it requests are refused; `compare`: whether every event that is
+        folded is compared with what the log makes of it, for tests.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Service:
         if steady is None:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
-        self.unwritten = Spool(folder)
-        self.ledger = ledger = Ledger(store, self.clock, self.unwritten, **settings)
+        self.spool = Spool(folder)
+        self.ledger = ledger = Ledger(store, self.clock, self.spool, **settings)
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
         self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
-        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replay.replayed
+        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.reader.replayed
 
     # Loops
 
@@ -334,9 +334,9 @@ class Service:
 
         Only where it need not be looked for in the log: writing it finds the rest.
         """
-        if (kept := self.unwritten.find(loop.number, None, key)) is not None:
+        if (kept := self.spool.find(loop.number, None, key)) is not None:
             return kept
-        open, position = None if id is None else loop.waiting.get(id), None
+        open, position = None if id is None else loop.open_decisions.get(id), None
         waits = open is not None and open.deadline > self.clock()
         if key is not None and (waits or loop.full):
             # The key tells an earlier decision by this id from the one that waits.
@@ -349,7 +349,7 @@ class Service:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
             await self.ledger.append(loop, events.Passed(self.clock()))
-        open = loop.waiting.get(row.event.id)
+        open = loop.open_decisions.get(row.event.id)
         position = open.position if row.fresh and open is not None else row.position
         return await self._decision_at(loop, position)
 
@@ -376,7 +376,7 @@ class Service:
         Instead of one that cannot be taken there is the error, or with `strict` it is raised and
         none is taken.
         """
-        most = self.ledger.most_waiting
+        most = self.ledger.most_unwritten
         if len(given) > most:
             raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
         errors: list[Exception | None] = []
@@ -395,10 +395,10 @@ class Service:
     async def _check_given(self, loop: Loop, given: Rewarded) -> None:
         check_text("a key", given.key)
         check_reward(loop, given.value)
-        open = loop.waiting.get(given.id)
+        open = loop.open_decisions.get(given.id)
         if open is not None:
             slots = {slot.name for slot in open.slots}
-        elif self.unwritten.find(loop.number, given.id, None) is not None:
+        elif self.spool.find(loop.number, given.id, None) is not None:
             raise StoreError(f"decision {given.id!r} is not written yet; try again later")
         else:
             slots = {pick.slot for pick in (await self.decision(loop, given.id)).picks}
@@ -408,13 +408,13 @@ class Service:
 
     async def activate(self, loop: Loop, id: str) -> str:
         """Put a deferred decision to use."""
-        if id not in loop.waiting:
+        if id not in loop.open_decisions:
             await self.decision(loop, id)
         return (await self.ledger.append(loop, events.Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """Return the decision that waits by an id, or else the last one made by it."""
-        if (open := loop.waiting.get(id)) is not None:
+        if (open := loop.open_decisions.get(id)) is not None:
             return await self._decision_at(loop, open.position)
         for event in reversed(await self.history(loop, id)):
             if isinstance(event, Decided):
@@ -475,7 +475,7 @@ class Service:
                 await self.ledger.catch_up()  # what was changed before the count is known now
             if taken is None or self.ledger.is_outdated(loop):
                 raise Conflict("decisions are being deleted; try again")
-            held.counts, held.tally, held.waiting = LoopCounts(), Tally(spans=[]), {}
+            held.counts, held.tally, held.open_decisions = LoopCounts(), Tally(spans=[]), {}
             body = await self.turns.in_background(held.to_bytes)
             now = self.clock()
             body = events.encode(events.Condensed(now, body))

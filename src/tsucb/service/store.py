@@ -479,7 +479,7 @@ class Store:
         It is written in pieces, between which events are appended. The last is the checksum of all:
         only with that it is a snapshot.
         """
-        kept = 1 if alone else KEPT_SNAPSHOTS
+        most = 1 if alone else KEPT_SNAPSHOTS
         pieces = [(first, body[first : first + PIECE]) for first in range(0, len(body), PIECE)]
         with self._locks["snapshot"]:
             self._drop_snapshot(loop, position)
@@ -494,7 +494,7 @@ class Store:
             whole = 0
             for each, first in self._rows(query, loop):
                 whole += first == WHOLE
-                if whole > kept or first != WHOLE:  # an older one, or one that was never finished
+                if whole > most or first != WHOLE:  # an older one, or one that was never finished
                     self._drop_snapshot(loop, each)
 
     def _drop_snapshot(self, loop: int, position: int) -> None:

@@ -136,7 +136,9 @@ class Upkeep:
                 ledger.leading = False  # without the database there is nothing to lead
                 raise
         following = time is not None and not ledger.leading
-        still = not any(loop.waiting for loop in ledger.loops.values())  # no wait would end early
+        still = not any(
+            loop.open_decisions for loop in ledger.loops.values()
+        )  # no wait would end early
         self.clock.follow(time if following else None, forward=still or following)
         self.watch_clock()
 
@@ -289,5 +291,5 @@ class Upkeep:
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)
-        self.ledger.replay.read_on(loop, position, known)
+        self.ledger.reader.read_on(loop, position, known)
         return position, events.encode(Condensed(time, loop.hold().to_bytes())), count

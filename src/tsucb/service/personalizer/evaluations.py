@@ -93,10 +93,10 @@ def evaluate(
 
 def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
     """Return what decisions contribute to the value of a policy, five minutes by five minutes."""
-    kept = ~np.isnan(terms)
-    number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
+    known = ~np.isnan(terms)
+    number, place = np.unique(np.floor(time[known] / SPAN), return_inverse=True)
     count = np.bincount(place, minlength=number.size)
-    total, squares = (np.bincount(place, terms[kept] ** n, number.size) for n in (1, 2))
+    total, squares = (np.bincount(place, terms[known] ** n, number.size) for n in (1, 2))
     columns = (SPAN * number).tolist(), count.tolist(), total.tolist(), squares.tolist()
     spans = list(zip(*columns, strict=True))
     return {"name": name, "arguments": arguments, "source": source, "spans": spans}
@@ -117,7 +117,7 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
         policies[policy.name] = policy.arguments
     if body.enable_offline_experimentation or body.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
-    id = call.id if call.places else secrets.token_hex(12)
+    id = call.id if call.path_values else secrets.token_hex(12)
     check_text("the id of an evaluation", id)
     if id in await call.service.documents(call.loop, EVALUATION):
         raise Conflict(f"there is an evaluation {id!r} already")

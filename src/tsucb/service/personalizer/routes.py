@@ -57,7 +57,7 @@ class Personalizer:
             raise HttpProblem(403, "OperationNotAllowed", message)
         call.check_allowed(route.action, call.holder.loop)
         call.loop, call.protocol = call.service.loop(call.holder.loop), self
-        if "" in call.places:
+        if "" in call.path_values:
             raise HttpProblem(400, route.code, "the id is empty")
         answer = await route.perform(call)
         return answer._replace(headers=original_url(call)) if answer.status == 204 else answer
