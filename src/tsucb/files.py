@@ -1,13 +1,14 @@
-"""Write files atomically, lock them, and find the user's cache folder."""
+"""Write files atomically, lock and read them, and find the user's cache folder."""
 
 import glob
 import os
 import secrets
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -73,6 +74,14 @@ def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Write the content to the path, all of it or nothing."""
     with written_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a TOML file holds; raise ValueError if it is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {' '.join(str(error).split())}") from None
 
 
 def _mode(target: Path) -> int:

@@ -23,7 +23,7 @@ from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
 from tsucb.service.export import comparison, recent_decisions
 from tsucb.service.http import Answer, Call, Operations, json_answer
-from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, Holder, hashed
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, KeyRecord, hashed
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
 from tsucb.service.state import LoopState
@@ -156,7 +156,7 @@ class Page:
         body = b'<meta http-equiv="refresh" content="0; url=/">'
         return Answer(200, body, HTML, [*SAFE, (b"set-cookie", cookie.encode())])
 
-    def holder_of(self, call: Call) -> Holder | None:
+    def holder_of(self, call: Call) -> KeyRecord | None:
         """Return who entered, by the cookie; None if the key is no longer valid."""
         key, until = self.sessions.get(session_of(call), (b"", 0.0))
         now = self.service.clock()

@@ -11,6 +11,7 @@ import msgspec
 
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
+from tsucb.service.keys import DroppedKey, KeyRecord
 
 FORMAT = 2
 KEPT_SNAPSHOTS = 2
@@ -72,23 +73,6 @@ class LoopRecord(NamedTuple):
 
     number: int
     name: str
-
-
-class KeyRecord(NamedTuple):
-    """A key, of which only the hash is kept; number 0 and name None for the key of the server."""
-
-    hash: bytes
-    number: int
-    role: str
-    created: float
-    expires: float | None
-    loop: str | None
-
-
-class DroppedKey(NamedTuple):
-    """A key to be deleted."""
-
-    hash: bytes
 
 
 class AuditRecord(NamedTuple):

@@ -1,6 +1,5 @@
 """Evaluations on the log, in both forms that clients know, and which features matter."""
 
-import asyncio
 import math
 import secrets
 from collections.abc import Sequence
@@ -132,7 +131,7 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     }
     await keep(call, evaluation)
     running, name = call.protocol.running, (call.loop.name, id)
-    running[name] = asyncio.create_task(run(call, evaluation, start, end))
+    running[name] = call.service.turns.begin(run(call, evaluation, start, end))
     running[name].add_done_callback(lambda _: running.pop(name, None))
     if call.version == CURRENT:
         return as_answer(evaluation, call)
