@@ -23,10 +23,11 @@ Deciding is looking: `Question.fill` asks the learner and changes nothing.
 | `replay` | how the log makes a loop again, also one with another model |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
 | `questions`, `service` | what a decision is asked for; what can be asked of loops |
-| `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |
+| `keys`, `errors` | who may do what, and what can be wrong |
 | `application`, `http` | how requests arrive and how many; requests, answers and operations |
 | `native`, `personalizer/`, `page`, `views` | protocols, thin |
-| `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
+| `monitoring` | alerts, and counts for Prometheus |
+| `openapi` | the protocol described for programs |
 | `export` | the log as the library's tools read it, by one more fold; comparisons on it |
 | `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tsucb.service.errors import HttpProblem, Overloaded
 from tsucb.service.http import Answer, Call, Headers, as_problem
 from tsucb.service.keys import KeyRecord
-from tsucb.service.metrics import ServiceMetrics
+from tsucb.service.monitoring import ServiceMetrics
 from tsucb.service.native import Native
 from tsucb.service.page import HEALTH, STATIC, Page
 from tsucb.service.personalizer import Personalizer

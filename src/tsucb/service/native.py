@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import Problem
 from tsucb.service.events import Decided, Rewarded, decode
 from tsucb.service.export import comparison, export_parquet
 from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ
 from tsucb.service.loop import Loop
+from tsucb.service.monitoring import all_alerts, loop_alerts
 from tsucb.service.questions import ONE, Question, Wanted, features_of_arms, flatten
 from tsucb.service.settings import LoopSettings, changed
 

@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
 from tsucb.service import native, openapi, views
-from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
 from tsucb.service.export import comparison, recent_decisions
 from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, KeyRecord, hashed
 from tsucb.service.loop import Loop
+from tsucb.service.monitoring import all_alerts, loop_alerts
 from tsucb.service.service import Service
 from tsucb.service.state import LoopState
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tsucb.service.events import Features, Pick
 from tsucb.service.loop import Loop
@@ -116,7 +115,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
     """Return all arms: the chosen one first, then its rivals; others keep their places."""
-    means = np.frombuffer(pick.seen)[2 : 2 + len(pick.arms)]
+    means = pick.explanation().mean
     order = sorted(range(len(pick.arms)), key=lambda i: (pick.arms[i] != pick.arm, -means[i]))
     ranked = iter([pick.arms[i] for i in order])
     chosen_from = set(pick.arms)

@@ -115,8 +115,8 @@ def gain(log: Iterable[AnyEvent]) -> Gain | None:
         for pick in event.picks if isinstance(event, Decided) else ():
             if max(pick.chances) < 1.0:
                 continue  # it was not an apprentice then
-            n, seen = len(pick.arms), np.frombuffer(pick.seen)
-            mean, std = seen[2 : 2 + n], seen[2 + n : 2 + 2 * n]
+            seen = pick.explanation()
+            mean, std = seen.mean, seen.std
             own, played = pick.arms.index(pick.favourite), pick.arms.index(pick.arm)
             extra.append(mean[own] - mean[played])
             doubt.append(-1.0 if own == played else math.hypot(std[own], std[played]))
