@@ -73,13 +73,12 @@ class Question(msgspec.Struct, frozen=True, gc=False):
         (h + f), where p is the policy's.
         """
         settings, learner = loop.settings, loop.learner
-        assert learner is not None
         online = settings.mode == "online"
         h = settings.holdout if online else 0.0
         f = 1.0 - h
         excluded = set(self.excluded)
         left, ranking = [arm for arm in offered if arm not in excluded], None
-        if self.is_list(loop) and left and not held:
+        if learner is not None and self.is_list(loop) and left and not held:
             length, offer = min(len(self.slots), len(left)), loop.offer(left, self.arm_features)
             ranking = learner.rank(loop.context(self.context), length, offer)
         picks: list[Pick] = []
@@ -89,6 +88,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
             if not arms:
                 where = f" for slot {slot.name!r}" if slot.name else ""
                 raise ValueError(f"there is no arm to choose{where}; offer at least one")
+            assert learner is not None
             if ranking is None:
                 offer = loop.offer(arms, self.arm_features)
                 decision = learner.decide(loop.context(self.context, slot.features), offer)
