@@ -23,6 +23,7 @@ from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.spool import Spool
+from tsucb.service.store import Erasure, Transaction, forget
 
 
 @pytest.fixture
@@ -441,6 +442,31 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             await in_step(one, two)
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own") == stands
             assert len(await one.history(one.loop("drinks"), "own")) == 2, "and its reward"
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["forget", "clear"])
+def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clock, tmp_path, how):
+    """A decision that a slow store took after all is on this disk, too, until the next look."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            both = await service.decide(loop, {"n": 0}, person="ann")
+            only = await service.decide(loop, {"n": 1}, person="ann")
+            store.write(Transaction(erasure=Erasure(forget, loop.number, ((only.id,), None))))
+            service.unwritten.add([(loop.number, both), (loop.number, only)])
+            if how == "forget":
+                await service.forget(loop, person="ann")
+            else:
+                await service.clear(loop, "test")
+            await service.upkeep.tick()
+            assert not store.about(loop.number, both.id) + store.about(loop.number, only.id)
+            assert len(Spool(tmp_path)) == len(service.loop("drinks").waiting) == 0
 
     run(main)
 
