@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -506,6 +507,34 @@ def test_a_decision_does_not_wait_for_a_slow_store(
             assert decided == [each.id for each in made]
             for each in made:
                 assert await service.reward(loop, each.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_many_decisions_are_written_by_few_statements(schema, stores, clock, monkeypatch, tmp_path):
+    """Or a database that answers late would get them more slowly than they come."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            service.ledger.failed = True
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(120)]
+            assert len(service.unwritten) == 120
+            execute, count = store._execute, Counter[str]()
+
+            def counted(name, query, values=()):
+                count[name] += 1
+                return execute(name, query, values)
+
+            monkeypatch.setattr(store, "_execute", counted)
+            monkeypatch.setattr("tsucb.service.upkeep.AT_ONCE", 50)
+            await service.upkeep.tick()
+            assert len(service.unwritten) == 0
+            assert count.total() < 30
+            assert list(loop.waiting) == [each.id for each in made]
 
     run(main)
 
