@@ -109,7 +109,7 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
             def poisoned(self, event, position):
                 if getattr(event, "value", None) == 13.0:
                     self.counts.rewards += 1  # half done
-                    raise MemoryError("no room")
+                    raise MemoryError("no\0 room")
                 return fold(self, event, position)
 
             if live:

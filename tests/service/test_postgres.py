@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.spool import Spool
+from tsucb.service.store import Erasure, Transaction, forget
 
 
 @pytest.fixture
@@ -445,6 +447,31 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
     run(main)
 
 
+@pytest.mark.parametrize("how", ["forget", "clear"])
+def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clock, tmp_path, how):
+    """A decision that a slow store took after all is on this disk, too, until the next look."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            both = await service.decide(loop, {"n": 0}, person="ann")
+            only = await service.decide(loop, {"n": 1}, person="ann")
+            store.write(Transaction(erasure=Erasure(forget, loop.number, ((only.id,), None))))
+            service.spool.add([(loop.number, both), (loop.number, only)])
+            if how == "forget":
+                await service.forget(loop, person="ann")
+            else:
+                await service.clear(loop, "test")
+            await service.upkeep.tick()
+            assert not store.about(loop.number, both.id) + store.about(loop.number, only.id)
+            assert len(Spool(tmp_path)) == len(service.loop("drinks").open_decisions) == 0
+
+    run(main)
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_decision_does_not_wait_for_a_slow_store(
     schema, stores, clock, monkeypatch, tmp_path, arrives
@@ -480,6 +507,34 @@ def test_a_decision_does_not_wait_for_a_slow_store(
             assert decided == [each.id for each in made]
             for each in made:
                 assert await service.reward(loop, each.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_many_decisions_are_written_by_few_statements(schema, stores, clock, monkeypatch, tmp_path):
+    """Or a database that answers late would get them more slowly than they come."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            service.ledger.failed = True
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(120)]
+            assert len(service.spool) == 120
+            execute, count = store._execute, Counter[str]()
+
+            def counted(name, query, values=()):
+                count[name] += 1
+                return execute(name, query, values)
+
+            monkeypatch.setattr(store, "_execute", counted)
+            monkeypatch.setattr("tsucb.service.upkeep.AT_ONCE", 50)
+            await service.upkeep.tick()
+            assert len(service.spool) == 0
+            assert count.total() < 30
+            assert list(loop.open_decisions) == [each.id for each in made]
 
     run(main)
 

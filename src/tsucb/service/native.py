@@ -244,7 +244,7 @@ async def explain(call: Call) -> Any:
 async def events_after(
     call: Call,
     *,
-    after: Annotated[int, Meta(ge=0)] = 0,
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0,
     most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000,
     wait: Annotated[int, Meta(ge=0, le=30)] = 0,
 ) -> Any:
@@ -332,7 +332,7 @@ async def reset(call: Call) -> None:
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
 async def delete(call: Call) -> None:
     """Delete a loop with everything that was ever written about it."""
-    await call.service.delete(call.loop.name, call.holder.name)
+    await call.service.delete(call.loop.name, **call.by)
 
 
 @OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)

@@ -90,7 +90,8 @@ class LogReader:
 
     def _set_aside(self, loop: Loop, poison: Poison) -> None:
         """Move an event that cannot be folded out of the log; every server makes the loop again."""
-        now, position, reason = self._clock(), poison.position, str(poison)[:1_000]
+        now, position = self._clock(), poison.position
+        reason = str(poison)[:1_000].replace("\0", "")  # which PostgreSQL has no place for
         log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")

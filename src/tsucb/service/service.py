@@ -172,6 +172,7 @@ class Service:
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         number, name = (0, None) if loop is None else (loop.number, loop.name)
+        await asyncio.to_thread(self.keys.reload)  # one whose answer was lost expires, too
         keys, records = self.keys.issue(number, name, [role], self.clock(), grace)
         audit = AuditRecord(self.clock(), who, "keys", name, role)
         await self.ledger.write([], Transaction(records=[*records, audit]))
@@ -182,7 +183,10 @@ class Service:
         """Return whether this was done to a loop before, for a request with this key."""
         check_text("a key", key)
         found = scoped(action, name, key)
-        return found is not None and await asyncio.to_thread(self.store.is_audited, found)
+        if found is None or not await asyncio.to_thread(self.store.is_audited, found):
+            return False
+        await self.ledger.catch_up()  # it may be in the log, and not known here yet
+        return True
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str | None, key: str | None,
@@ -455,18 +459,26 @@ class Service:
         known = [id for id in ids if NUL not in id]  # as no id that was given out
         erasure = Erasure(forget, loop.number, (known, person))
         async with self.ledger.busy[loop.number]:
+            await self._write_spooled()
             # Who was forgotten is not written down, only how many events.
             event = events.Forgot(self.clock())
             erased = await self._administer(loop, who, "forget", None, key, event, erasure=erasure)
             await self.ledger.rebuilt(loop)
         return erased
 
+    async def _write_spooled(self) -> None:
+        """Write the decisions that are on this disk, so that what deletes others finds them."""
+        if len(self.spool):
+            await self.upkeep.look()
+
     async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
         if await self._is_repeat("clear", loop.name, key):
+            await self.ledger.rebuilt(loop)
             return
         number = loop.number
         async with self.ledger.busy[number]:
+            await self._write_spooled()
             loop = self.loop(loop.name)
             taken = await self.ledger.hold(loop)
             if taken is not None:

@@ -41,7 +41,7 @@ class SqliteStore(Store):
 
     def __init__(self, folder: str | os.PathLike[str], *, vfs: str | None = None) -> None:
         check_version(apsw.sqlite_lib_version())
-        self.folder = Path(folder)
+        self.folder, self._vfs = Path(folder), vfs
         make_private(self.folder)
         try:
             self._held = os.fdopen(locked(self.folder / LOCK))
@@ -114,8 +114,13 @@ class SqliteStore(Store):
             self._connections["writer"].execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _structure(self) -> list[str]:
-        found = [text for (text,) in self._rows("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else [f"{self.folder / FILE}: {text}" for text in found]
+        path = self.folder / FILE
+        try:  # on a connection of its own: this may take minutes, for which nobody else waits
+            with contextlib.closing(self._connect(self._vfs)) as connection:
+                found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+        except apsw.Error as error:
+            found = [str(error)]
+        return [] if found == ["ok"] else [f"{path}: {text}" for text in found]
 
     def close(self) -> None:
         with self._locks["writer"], self._locks["reader"]:

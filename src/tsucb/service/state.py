@@ -88,7 +88,7 @@ class Span(msgspec.Struct, array_like=True):
     def add(self, other: "Span") -> None:
         for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for arm, count in other.arms.items():
+        for arm, count in list(other.arms.items()):  # to which a decision may add meanwhile
             self.played(arm, count)
 
     @classmethod

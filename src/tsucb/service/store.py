@@ -432,6 +432,12 @@ class Store:
         found = self._rows(KEYED, key, loop)
         return int(found[0][0]) if found else None
 
+    def having(self, column: str, values: Sequence[str]) -> set[tuple[int, str]]:
+        """Return the loops with events that have one of the values in a column, each with it."""
+        marks = ", ".join("?" * len(values))
+        query = f"SELECT loop, {column} FROM tsucb_events WHERE {column} IN ({marks})"
+        return set(self._rows(query, *values))
+
     def relearned(self, loop: int, until: int | None) -> tuple[int, bytes] | None:
         """Return the last change to a model that learns from the log: its position, and itself."""
         end = self.last() if until is None else until
