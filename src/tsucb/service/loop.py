@@ -200,6 +200,9 @@ class Loop:
         match event:
             case Decided():
                 result = self._decided(event, position)
+            case events.Rewarded() | events.Activated() if event.id not in self.open_decisions:
+                self.counts.late += 1
+                result = LATE
             case events.Rewarded():
                 result = self._rewarded(event)
             case events.Activated():
@@ -317,9 +320,6 @@ class Loop:
         return new
 
     def _rewarded(self, event: events.Rewarded) -> str:
-        if event.id not in self.open_decisions:
-            self.counts.late += 1
-            return LATE
         open = self._changed(event.id)
         slot = next((slot for slot in open.slots if slot.name == event.slot), None)
         if slot is None:
@@ -334,9 +334,6 @@ class Loop:
         return TAKEN
 
     def _activated(self, event: events.Activated) -> str:
-        if event.id not in self.open_decisions:
-            self.counts.late += 1
-            return LATE
         open = self._changed(event.id)
         if open.deferred is None:
             return REPEATED

@@ -44,7 +44,7 @@ class SqliteStore(Store):
         self.folder, self._vfs = Path(folder), vfs
         make_private(self.folder)
         try:
-            self._held = os.fdopen(locked(self.folder / LOCK))
+            self._lock_file = os.fdopen(locked(self.folder / LOCK))
         except OSError:
             message = f"{self.folder} is in use by another process; stop that first"
             raise StoreError(message) from None
@@ -56,7 +56,7 @@ class SqliteStore(Store):
             self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
             self._connections["reader"] = self._connect(vfs)
         except (apsw.Error, OSError) as error:
-            self._held.close()
+            self._lock_file.close()
             raise StoreError(f"{path} cannot be opened: {error}") from error
         self._last = -1
         try:
@@ -126,7 +126,7 @@ class SqliteStore(Store):
         with self._locks["writer"], self._locks["reader"]:
             for connection in set(self._connections.values()):
                 connection.close()
-            self._held.close()
+            self._lock_file.close()
 
 
 def make_private(folder: Path) -> None:
