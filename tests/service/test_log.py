@@ -83,7 +83,7 @@ def meanwhile(service: Service, monkeypatch: Any, work: Any) -> None:
             asyncio.run_coroutine_threadsafe(left.pop()(), requests).result()
         return fresh
 
-    monkeypatch.setattr(service.ledger.reader, "replayed", slow)
+    monkeypatch.setattr(service.ledger.replay, "replayed", slow)
 
 
 @pytest.mark.parametrize("near", [5, 1_000])

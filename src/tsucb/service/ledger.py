@@ -20,7 +20,7 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
-from tsucb.service.replay import LogReader, Poison
+from tsucb.service.replay import Poison, Rebuilder
 from tsucb.service.scheduling import SteadyClock, Turns, settled
 from tsucb.service.spool import AWAY, Spool
 from tsucb.service.state import LoopState
@@ -79,8 +79,8 @@ class Ledger:
     ) -> None:  # fmt: skip
         self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
         self.most_unwritten, self._compare = most_unwritten, compare
-        self.reader = LogReader(store, clock, seed)
-        self.alerts, self.turns = self.reader.alerts, Turns()
+        self.replay = Rebuilder(store, clock, seed)
+        self.alerts, self.turns = self.replay.alerts, Turns()
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
         self.position = 0  # of the last event that was folded
@@ -103,7 +103,7 @@ class Ledger:
     async def start(self) -> None:
         """Make all loops from the log, and begin to write."""
         self.position = self._read = await asyncio.to_thread(self.store.last)
-        for loop in await self.turns.in_background(self.reader.all_loops, self.position):
+        for loop in await self.turns.in_background(self.replay.all_loops, self.position):
             self.put(loop)
         self._event_loop = asyncio.get_running_loop()
         self._writing = asyncio.create_task(self._write_on())
@@ -229,7 +229,7 @@ class Ledger:
         if until <= self._read:
             return []
         if self.store.shared and until - self._read > FAR:
-            return self.reader.all_loops(until)
+            return self.replay.all_loops(until)
         return list(self.store.read(self._read, until=until))
 
     async def _settle(self, batch: list[Submission], change: Transaction, flushed: Flushed) -> None:
@@ -364,9 +364,9 @@ class Ledger:
             while (loop := self._numbered.get(number)) and self.is_outdated(loop):
                 try:
                     fresh = await background(
-                        partial(self.reader.replayed, loop, until=self.position)
+                        partial(self.replay.replayed, loop, until=self.position)
                     )
-                    while await background(self.reader.read_on, fresh, self.position) > NEAR:
+                    while await background(self.replay.read_on, fresh, self.position) > NEAR:
                         pass
                     replacing = partial(self._replace, loop, fresh)
                     await settled(self.turns.do(number, True, replacing))
@@ -386,7 +386,7 @@ class Ledger:
 
         What is delivered meanwhile is folded afterwards, into the new one.
         """
-        self.reader.read_on(fresh, old.position)
+        self.replay.read_on(fresh, old.position)
         fresh.made = max(old.position, fresh.position)
         if self._numbered.get(old.number) is old:
             self.loops[old.name] = self._numbered[old.number] = fresh

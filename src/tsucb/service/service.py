@@ -80,7 +80,7 @@ class Service:
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
         self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
-        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.reader.replayed
+        self.loop, self.look, self.replayed = ledger.loop, ledger.look, ledger.replay.replayed
 
     # Loops
 

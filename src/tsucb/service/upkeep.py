@@ -294,5 +294,5 @@ class Upkeep:
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)
-        self.ledger.reader.read_on(loop, position, known)
+        self.ledger.replay.read_on(loop, position, known)
         return position, events.encode(Condensed(time, loop.hold().to_bytes())), count
