@@ -28,6 +28,10 @@ PAGES = [
     "/?q=%00&page=1", f"/?page={HUGE}", "/?page=-1", "/?page=nan", "/login?once=%00",
     f"/loops/{LOOP}?x=1", "/loops/%00", "/openapi.json", "/metrics", "/api",
 ]  # fmt: skip
+QUERIES = [
+    "", "&startTime=0001-01-01T00:00:00Z&endTime=9999-12-31T00:00:00Z",
+    "&startTime=x&endTime=%00&intervalInMinutes=5", f"&skip={HUGE}&top=-1",
+]  # fmt: skip
 BROKEN = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),  # TLS
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -108,6 +112,50 @@ def native_requests() -> Iterator[tuple[str, str, Any]]:
     yield "PUT", "configuration", {}
 
 
+def personalizer_requests() -> Iterator[tuple[str, str, Any]]:
+    """Yield methods, paths after the version of the protocol, and bodies."""
+    span = {"startTime": "0001-01-01T00:00:00+14:00", "endTime": "9999-12-31T23:59:59-14:00"}
+    for text in ODD:
+        action = {"id": text, "features": [{text: text}]}
+        slot = {"id": text, "baselineAction": text, "features": [{text: 1}]}
+        yield "POST", "rank", {"eventId": text, "actions": [action, {"id": "b"}]}
+        yield "POST", "rank", {"actions": [{"id": "b"}], "excludedActions": [text]}
+        yield "POST", "multislot/rank", {"actions": [action], "slots": [slot], "eventId": text}
+        yield "POST", "multislot/events/known/reward", {"reward": [{"slotId": text, "value": 1}]}
+        yield "POST", "evaluations", {"name": text, **span}
+        policies = [{"name": text, "arguments": text}]
+        yield "POST", "evaluations", {"name": "e", **span, "policies": policies}
+        yield "POST", "evaluations", {"name": "e", "startTime": text, "endTime": text}
+        apply = {"evaluationId": text, "policyName": text}
+        yield "POST", "configurations/applyFromEvaluation", apply
+        yield "PUT", "configurations/policy", {"name": text, "arguments": text}
+        yield "PUT", "configurations/service", {"rewardWaitTime": text, "learningMode": text}
+    for number in NUMBERS:
+        yield "POST", "events/known/reward", {"value": number}
+        yield (
+            "POST",
+            "multislot/events/known/reward",
+            {"reward": [{"slotId": "0", "value": number}]},
+        )
+        yield "POST", "rank", {"actions": [{"id": "b", "features": [{"n": number, "m": [number]}]}]}
+        for name in ("rewardWaitTime", "defaultReward", "explorationPercentage",
+                     "logRetentionDays", "rewardAggregation", "modelExportFrequency"):  # fmt: skip
+            yield "PUT", "configurations/service", {name: number}
+        arguments = json.dumps({"forgetting": number if number != 5e-324 else 2})
+        yield "PUT", "configurations/policy", {"name": "p", "arguments": arguments}
+    for text in ("%00", "%ff", "..%2f", "x" * 2_000, "%F0%9F%8E%88"):
+        yield "POST", f"events/{text}/reward", {"value": 1}
+        yield "POST", f"events/{text}/activate", None
+        yield "GET", f"evaluations/{text}", None
+        yield "DELETE", f"evaluations/{text}", None
+    for path in ("evaluations", "model/properties", "logs/properties", "configurations/service"):
+        yield "GET", path, None
+    yield "POST", "logs/interactions", "nothing"
+    yield "DELETE", "configurations/policy", None
+    yield "DELETE", "logs", None
+    yield "DELETE", "model", None
+
+
 def forms() -> Iterator[tuple[str, str]]:
     """Yield paths and bodies of the page's forms."""
     for value in ("nan", "inf", "-1", "%00", "%ff", "x" * 300, "", "%F0%9F%8E%88", str(HUGE)):
@@ -179,9 +227,20 @@ def test_nothing_that_is_sent_breaks_anything(drinks, clock, caplog):
     for raw in BROKEN:
         sent(raw, may_close=True)
     for method, path, body in native_requests():
-        for ascii in (True, False):
-            text = b"" if body is None else json.dumps(body, ensure_ascii=ascii).encode()
-            request(method, f"{base}/{path}", text)
+        for text in sorted({json.dumps(body, ensure_ascii=ascii) for ascii in (True, False)}):
+            request(method, f"{base}/{path}", b"" if body is None else text.encode())
+    for method, path, body in personalizer_requests():
+        text = b"" if body is None else json.dumps(body).encode()
+        request(method, f"/personalizer/v1.1-preview.3/{path}", text)
+    for data in (b"tsucb ", b"tsucb 7\n" + bytes(1_000), b"tsucb " + b"\xff" * 99, b"VW"):
+        request("PUT", "/personalizer/v1.1-preview.3/model", data)
+    for id in ("e", "%00", "%ff%2f"):  # with times that only the newest generation knows
+        for query in QUERIES:
+            path = f"/personalizer/evaluations/{id}?api-version=2022-09-01-preview{query}"
+            times = b'{"name": "e", "startTime": "1900-01-01", "endTime": "9999-12-31T23:00:00Z"}'
+            request("PUT", path, times)
+            request("GET", path, b"")
+            request("GET", path.replace(f"/{id}", ""), b"")
     for text in NO_JSON:
         for body in (b'{"arms": ["a"], "id": %s}', b'{"arms": ["a"], "context": {"a": %s}}',
                      b'{"arms": ["a"], "context": {%s: 1}}', b'{"arms": [%s]}', b"%s"):  # fmt: skip

@@ -17,6 +17,7 @@ from tests.service.serving import LOOP, Served, served
 from tsucb.service.application import Application, Options
 from tsucb.service.client import Client, ServiceError
 from tsucb.service.loop import TAKEN, Loop
+from tsucb.service.personalizer import evaluations
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
@@ -288,6 +289,38 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
         assert client.reward(late.id, 1.0) == "not waiting"
     finally:
         go_on.set()
+
+
+def test_what_an_evaluation_found_is_worked_out_in_a_thread(drinks, monkeypatch):
+    """It has a number for every five minutes, and a client may ask for all of them together."""
+    spans = [[300.0 * n, 3, float(n % 7), 1.0] for n in range(200)]
+    policies = [{"name": "a", "arguments": "", "source": "Custom", "spans": spans}]
+    document = {"id": "e", "status": "Running", "custom": {}, "policies": policies}
+    body = json.dumps({**document, "startTime": "1970-01-01T00:00:00Z"}).encode()
+    threads, series = list[threading.Thread](), evaluations.series
+
+    def watched(*arguments):
+        threads.append(threading.current_thread())
+        return series(*arguments)
+
+    async def documents(loop, kind):
+        running.clear()  # it ends while it is read
+        return {"e": body}
+
+    running = drinks.application.protocols["personalizer"].running
+    running[LOOP, "e"] = None
+    monkeypatch.setattr(evaluations, "series", watched)
+    monkeypatch.setattr(drinks.service, "documents", documents)
+    query = (
+        "api-version=2022-09-01-preview&startTime=1970-01-01T00:00:00Z&endTime=1970-01-02T00:00:00Z"
+    )
+    headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+    url = f"{drinks.url}/personalizer/evaluations/e?{query}"
+    found = httpx.get(url, headers=headers, timeout=PATIENCE).json()
+    assert found["status"] == "Running"
+    data = found["content"]["value"][0]["timeseries"]["data"]
+    assert data[-1]["expectedReward"] == sum(span[2] for span in spans) / 600
+    assert [thread.name.partition("_")[0] for thread in threads] == ["asyncio"]
 
 
 def test_work_on_one_loop_does_not_lock_the_others(drinks):

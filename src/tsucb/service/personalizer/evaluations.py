@@ -195,7 +195,8 @@ async def put_importance(call: Call, body: EvaluationContract) -> Any:
 @ROUTES.add("GET", "featureImportances", ADMINISTER)
 async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
     """List all evaluations, or what was found out about features."""
-    found = [as_answer(each, call) for each in (await documents(call, kind_of(call))).values()]
+    known = (await documents(call, kind_of(call))).values()
+    found = await asyncio.to_thread(lambda: [as_answer(each, call) for each in known])
     return one_page(found, call, skip, top) if call.version == CURRENT else found
 
 
@@ -204,10 +205,10 @@ async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
 async def get_document(call: Call) -> Any:
     """Return one of them, an evaluation with its results over time."""
     found = await one_of(call)
-    answer = as_answer(found, call)
+    answer = await asyncio.to_thread(as_answer, found, call)
     if call.version == CURRENT and "policies" in found:
         query = msgspec.convert(call.query, SeriesQuery, strict=False)
-        answer["content"] = series(found["policies"], query)
+        answer["content"] = await asyncio.to_thread(series, found["policies"], query)
     return answer
 
 
@@ -226,10 +227,14 @@ def kind_of(call: Call) -> str:
 
 async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
     """Return the documents of a kind by their ids; evaluations that a restart cut off failed."""
-    found = {}
-    for id, body in (await call.service.documents(call.loop, kind)).items():
-        found[id] = each = msgspec.json.decode(body)
-        if each["status"] == "Running" and (call.loop.name, id) not in call.protocol.running:
+    before = list(call.protocol.running)  # one may end while it is read
+    bodies = await call.service.documents(call.loop, kind)
+    found = await asyncio.to_thread(
+        lambda: {id: msgspec.json.decode(body) for id, body in bodies.items()}
+    )
+    for id, each in found.items():
+        name = call.loop.name, id
+        if each["status"] == "Running" and name not in (*before, *call.protocol.running):
             each |= {"status": "Failed", "description": "the service was restarted"}
     return found
 
@@ -296,10 +301,11 @@ def series(policies: list[dict[str, Any]], query: SeriesQuery) -> dict[str, Any]
     value, length = [], 60.0 * query.interval_in_minutes
     for policy in policies:
         inside = [span for span in policy["spans"] if start <= span[0] < end]
-        data, so_far = list[Any](), list[Any]()
+        data, so_far = list[Any](), [0.0] * 4
         for number, group in groupby(inside, lambda span: span[0] // length):
-            so_far = so_far * (query.window == "Expanding") + list(group)
-            data.append({"timeStamp": moment(length * number), **expected(so_far)})
+            before = [so_far] if query.window == "Expanding" else []
+            so_far = [sum(column) for column in zip(*before, *group, strict=True)]
+            data.append({"timeStamp": moment(length * number), **expected([so_far])})
         results = {"summary": expected(inside), "timeseries": {"data": data}}
         value.append({**head(policy), "slotId": "", **results})
     return {**msgspec.to_builtins(query), "value": value}
