@@ -1,5 +1,6 @@
 """Evaluations on the log, in both forms that clients know, and which features matter."""
 
+import asyncio
 import math
 import secrets
 from collections.abc import Sequence
