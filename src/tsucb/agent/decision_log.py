@@ -195,16 +195,16 @@ def explained_row(
     chances: Sequence[float] | None,
 ) -> Row:  # fmt: skip
     """Return what a policy saw when it decided as a row of the log."""
-    arms = [str(arm) for arm in seen.arms]
+    arms = [as_utf8(str(arm)) for arm in seen.arms]
     return {
         "kind": "decision",
-        "id": id,
+        "id": as_utf8(id),
         "time": float(time),
         "policy": seen.policy,
         "context": as_json(context),
         "arms": arms,
         "arm": arms[seen.chosen],
-        "favourite": str(favourite),
+        "favourite": as_utf8(str(favourite)),
         "probabilities": chances,
         "target": seen.target,
         "alpha": seen.alpha,
@@ -215,7 +215,13 @@ def explained_row(
 
 def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
     """Return a reward as a row of the log."""
-    return {"kind": "reward", "id": id, "time": float(now), "reward": reward, "expired": expired}
+    row = {"kind": "reward", "id": as_utf8(id), "time": float(now)}
+    return row | {"reward": reward, "expired": expired}
+
+
+def as_utf8(text: str) -> str:
+    """Return a text as files hold it: half of a surrogate pair becomes a `?`."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def as_json(context: Any) -> str | None:
@@ -233,7 +239,7 @@ def as_json(context: Any) -> str | None:
         with contextlib.suppress(TypeError, ValueError):
             values, positional = values_of(context)
             context = list(values.values()) if positional else dict(values)
-    return json.dumps(context, default=_plain, ensure_ascii=False)
+    return as_utf8(json.dumps(context, default=_plain, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

@@ -101,7 +101,10 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
     ({'hour': 9}, {'tea': {'hot': 1}})
     """
-    found: Any = parsed(text) if isinstance(text, str) else None  # pandas has NaN for None
+    try:
+        found: Any = parsed(text) if isinstance(text, str) else None  # pandas has NaN for None
+    except ValueError as error:
+        raise ValueError(f"the log has a context that cannot be read: {error}") from None
     both = isinstance(found, dict) and found.keys() == {"context", "arms"}
     if both and isinstance(found["arms"], dict):
         return found["context"], found["arms"]
@@ -181,13 +184,14 @@ def _whole(digits: str) -> int:
 
 def checked_row(row: Any) -> Row:
     """Return a row of a log; raise ValueError for one that no `DecisionLog` has written."""
-    checks = ROWS.get(row.get("kind")) if isinstance(row, dict) else None
+    kind = row.get("kind") if isinstance(row, dict) else None
+    checks = ROWS.get(kind) if isinstance(kind, str) else None
     if checks is None:
         raise ValueError(f"a row is a decision or a reward, not {shown(row)}")
     for name, check in checks.items():
         if name not in row or not check(row[name]):
             raise ValueError(f"its {name} is {shown(row.get(name))}")
-    if row["kind"] == "decision":
+    if kind == "decision":
         lists = [row[name] for name in ("probabilities", "mean", "std")]
         if any(each is not None and len(each) != len(row["arms"]) for each in lists):
             raise ValueError("it has not one probability, mean and std for each arm")
@@ -222,7 +226,7 @@ def is_chance(value: Any) -> bool:
 
 
 # What the columns of both kinds of rows hold; see `tsucb.agent.DecisionLog`.
-ROWS: dict[Any, dict[str, Callable[[Any], bool]]] = {
+ROWS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "decision": {
         "id": is_text,
         "time": is_size,
