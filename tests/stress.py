@@ -375,12 +375,15 @@ def commands(seed, folder):
     rows = "".join(f"{'abc'[i % 3]},{i % 2},{i % 5}\n" for i in range(100_000))
     Path(where, "log.csv").write_text("arm,reward,x\n" + rows)
     Path(where, "a.toml").write_text('policy = "TS"')
-    command = [sys.executable, "-m", "tsucb", *COMMANDS[seed % len(COMMANDS)]]
+    # Before our own code runs, nobody can answer.
+    begin = "from tsucb.cli import main; print(flush=True); main()"
+    command = [sys.executable, "-c", begin, *COMMANDS[seed % len(COMMANDS)]]
     running = subprocess.Popen(
         command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "TSUCB_CACHE": f"{folder}/cache"},
     )  # fmt: skip
-    time.sleep(float(rng.uniform(0.3, 8.0)))
+    running.stdout.readline()
+    time.sleep(float(rng.uniform(0.0, 8.0)))
     running.send_signal(signal.SIGINT)
     try:
         output = running.communicate(timeout=60)[0]

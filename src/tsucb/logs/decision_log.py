@@ -182,12 +182,13 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def checked_row(row: Any) -> Row:
+def checked_row(value: Any) -> Row:
     """Return a row of a log; raise ValueError for one that no `DecisionLog` has written."""
-    kind = row.get("kind") if isinstance(row, dict) else None
+    row: Row = value if isinstance(value, dict) else {}
+    kind = row.get("kind")
     checks = ROWS.get(kind) if isinstance(kind, str) else None
     if checks is None:
-        raise ValueError(f"a row is a decision or a reward, not {shown(row)}")
+        raise ValueError(f"a row is a decision or a reward, not {shown(value)}")
     for name, check in checks.items():
         if name not in row or not check(row[name]):
             raise ValueError(f"its {name} is {shown(row.get(name))}")

@@ -296,7 +296,7 @@ def read_table(path: Path) -> "pd.DataFrame":
     if path.suffix == ".parquet":
         file = open_parquet(path)
         with read_errors(path):
-            table = file.read().to_pandas()
+            table: pd.DataFrame = file.read().to_pandas()
     else:
         try:
             with read_errors(path), text_of(path) as text:
