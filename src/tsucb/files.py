@@ -71,9 +71,12 @@ def _new(path: Path) -> BinaryIO:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write the content to the path, all of it or nothing."""
+    """Write the content to the path, all of it or nothing.
+
+    What UTF-8 cannot hold, half of a surrogate pair in a name from outside, becomes a `?`.
+    """
     with written_whole(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content.encode(errors="replace") if isinstance(content, str) else content)
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
