@@ -93,9 +93,7 @@ def owners(thing: type) -> list[type]:
 def documented(owner: type, name: str) -> bool:
     """Whether a member of a class belongs on the page: public, described, and new in this class."""
     value = vars(owner)[name]
-    is_call = inspect.isfunction(value) or isinstance(
-        value, property | classmethod | staticmethod
-    )
+    is_call = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
     inherited = any(name in vars(base) for base in owner.__mro__[1:])
     internal = name.startswith(("_", "check_")) or is_setting(value)
     return is_call and bool(inspect.getdoc(value)) and not inherited and not internal
