@@ -113,6 +113,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
                     assert each.recv(1) == b""
                 gone += 1
             assert gone == 80
+            assert drinks.application.door.sent_away >= 80  # at once, not when their time was up
             assert drinks.application.door.connections <= 40
         finally:
             for each in silent:

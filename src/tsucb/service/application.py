@@ -148,7 +148,9 @@ class Door:
         many = len(self._strangers) > max(STRANGERS * self.most_connections, 1)
         if many or self.connections > self.most_connections:
             self.sent_away += 1
-            next(iter(self._strangers)).transport.abort()
+            first = next(iter(self._strangers))  # closed soon: the next to enter sends another
+            self._strangers.pop(first)
+            first.transport.abort()
 
     def welcome(self, guest: "Connection | None") -> None:
         """Note that a request with a valid key came by a connection."""
