@@ -10,7 +10,6 @@ from tsucb.pages.figures import drawings, picture
 from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
 from tsucb.paper.experiments.folder import Folder
-from tsucb.paper.experiments.progress import duration
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 CLASSES = {True: "yes", False: "no", None: "open"}  # of the page's style sheet
@@ -31,6 +30,19 @@ def verdict(claim: Claim) -> str:
     '✗ no'
     """
     return f"{SIGNS[claim.agrees]} {WORDS[claim.agrees]}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> duration(42), duration(150), duration(7500)
+    ('42 s', '2 min 30 s', '2 h 5 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
 
 
 def write_results(folder: Folder) -> Result:
