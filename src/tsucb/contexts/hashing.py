@@ -76,7 +76,7 @@ class HashingEncoder(FeatureEncoder):
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the features that have columns, and their values where these are not 0."""
         if hasattr(context, "tocsr"):
-            columns, values = self._given(context)
+            columns, values = self._sparse_entries(context)
             return [
                 (f"x{i - 1}", x) for i, x in zip(columns.tolist(), values.tolist(), strict=True)
             ]
@@ -91,7 +91,7 @@ class HashingEncoder(FeatureEncoder):
     def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
         """Return the row of a context, and the moments with its numbers among them."""
         if hasattr(context, "tocsr"):
-            columns, values = self._given(context)
+            columns, values = self._sparse_entries(context)
             row = np.zeros(_length(columns.size))
             row[: 2 * columns.size : 2], row[1 : 2 * columns.size : 2] = columns, values
             return row, moments
@@ -129,7 +129,7 @@ class HashingEncoder(FeatureEncoder):
             elif cell is None:
                 cells.append(((name, ""), 1.0))
             elif name in moments or len(moments) + len(changed) < MOST_SCALED:
-                changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0, cell)), cell)
+                changed[name] = now = _add_value(moments.get(name, (0, 0.0, 0.0, cell)), cell)
                 usual = cell == now[3]
                 cells.append(
                     ((name, USUAL), 1.0) if usual else ((name, None), _standardised(cell, now))
@@ -156,7 +156,7 @@ class HashingEncoder(FeatureEncoder):
         self._hashes[key] = found = int.from_bytes(digest, "little") >> 1
         return found
 
-    def _given(self, context: Any) -> tuple[Integers, Floats]:
+    def _sparse_entries(self, context: Any) -> tuple[Integers, Floats]:
         """Return columns and values of a sparse row; column 0 is kept for the constant."""
         row = context.tocsr()
         if row.ndim == 2 and row.shape[0] != 1:
@@ -187,23 +187,23 @@ class HashingEncoder(FeatureEncoder):
     @classmethod
     def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
         if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
-            raise ValueError("an encoder that is none")
+            raise ValueError("other parts than an encoder has")
         encoder, width = cls(bits, crossed, state["categories"]), state["width"]
         if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
-            raise ValueError("an encoder whose rows cannot be")
+            raise ValueError("a width that no row has")
         learned: dict[str, Moments] = {}
         for name, (count, mean, squares, usual) in state["moments"].items():
             numbers = (mean, squares, 0.0 if usual is None else usual)
             good = type(count) is int and all(type(x) is float for x in numbers)
             near = good and within([mean, numbers[2]])
             if not near or count < 1 or not 0 <= squares <= MOST:
-                raise ValueError("an encoder whose numbers cannot be")
+                raise ValueError("moments that no numbers have")
             learned[name] = count, mean, squares, usual
         encoder.learned = learned, width
         return encoder
 
 
-def _with(moments: Moments, x: float) -> Moments:
+def _add_value(moments: Moments, x: float) -> Moments:
     """Return the moments with one more value."""
     count, mean, squares, usual = moments
     if x != usual and count < SETTLED:

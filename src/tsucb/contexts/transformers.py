@@ -1,8 +1,8 @@
-"""scikit-learn's transformers on dictionaries, without milliseconds per decision.
+"""Apply scikit-learn's transformers to one context in microseconds.
 
-One call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
-and cutting it into columns. What the common steps do to one row is little: `RowTransform` reads it
-off the fitted transformer.
+A call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
+and cutting it into columns. What the common steps do to one row is little: `RowTransform` makes a
+function of it from the fitted transformer.
 """
 
 import copy
@@ -23,25 +23,25 @@ from tsucb.numeric.arrays import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-Step = Callable[[list[Any]], list[Any]]  # the cells of a row in, what becomes of them out
+Step = Callable[[list[Any]], list[Any]]  # from the cells of a row to the transformed ones
 
 CHECKED_ROWS = 3  # the first rows, which are also given to the transformer
 
 
 class _Unusual(Exception):
-    """A transformer or a value that is left to scikit-learn."""
+    """This transformer, or this value, is for scikit-learn to transform."""
 
 
 def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFrame":
-    """Contexts as a table with stable columns, as a fitted `ColumnTransformer` takes it.
+    """Return contexts as a data frame with stable columns, for a fitted `ColumnTransformer`.
 
     Parameters
     ----------
     contexts
         One dictionary, a list of them, or a data frame.
     columns
-        The names of the columns, in order: `transformer.feature_names_in_`. What a context lacks
-        is missing, what is not among them is left out. None: all that any context has.
+        The names of the columns, in order: `transformer.feature_names_in_`. Features that a context
+        lacks are missing, others are left out. By default all features of any context.
 
     >>> table_of([{"age": 30, "city": "Rome"}, {"city": None, "age": 41}])
        age  city
@@ -71,15 +71,15 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
 
 
 class RowTransform:
-    """Does to one context what a fitted transformer does to a table.
+    """Transforms one context as a fitted transformer does.
 
-    Compiled are `ColumnTransformer` and `Pipeline`, nested as you like, of `StandardScaler`,
-    `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`,
-    `OrdinalEncoder` and 'passthrough'. Everything else goes through `transform`.
+    `ColumnTransformer` and `Pipeline`, nested in any way, of `StandardScaler`, `MinMaxScaler`,
+    `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`, `OrdinalEncoder` and
+    'passthrough' become one function of a row. For anything else `transform` is called.
 
-    The transformer must not learn afterwards. Rows that are out of the ordinary (a string where
-    numbers were, a category that is an error) are given to the transformer itself, so that what it
-    says about them is said; so are the first rows, and if it disagrees about one, all later ones.
+    The transformer must not learn afterwards. `transform` is also called for unusual rows (a string
+    where numbers were, an unknown category), so that its own errors are raised; and for the first
+    rows: if the function gives something else for one of them, it is not used any more.
     """
 
     def __init__(self, transformer: Any) -> None:
@@ -89,26 +89,26 @@ class RowTransform:
         self._step: Step | None
         self._unchecked = CHECKED_ROWS
         try:
-            self._step = _compiled(transformer)
+            self._step = _row_step(transformer)
         except _Unusual:
             self._step = None
 
     @property
     def compiled(self) -> bool:
-        """Whether rows avoid `transform`."""
+        """Whether a function takes the place of `transform`."""
         return self._step is not None
 
     def __call__(self, context: Any) -> Floats:
         step = self._step
         if step is None:
-            return self._transformed(context)
+            return self._call_transform(context)
         cells = self._cells(context)
         try:
             row: Floats = np.frombuffer(array("d", step(cells)))
         except (_Unusual, TypeError, ValueError, OverflowError):
-            return self._transformed(context)
+            return self._call_transform(context)
         if self._unchecked:
-            expected = self._transformed(context)
+            expected = self._call_transform(context)
             self._unchecked -= 1
             if row.shape != expected.shape or not np.allclose(
                 row, expected, rtol=1e-9, atol=1e-12, equal_nan=True
@@ -121,10 +121,10 @@ class RowTransform:
         if self.columns is None:
             values, positional = values_of(context)
             return [_plain(value) for value in values.values()] if positional else []
-        get = (context if type(context) is dict else self._named(context)).get
+        get = (context if type(context) is dict else self._by_name(context)).get
         return [_plain(get(name)) for name in self.columns]
 
-    def _named(self, context: Any) -> dict[str, Any]:
+    def _by_name(self, context: Any) -> dict[str, Any]:
         values, positional = values_of(context)
         if positional:
             raise ValueError(
@@ -133,13 +133,13 @@ class RowTransform:
             )
         return values
 
-    def _transformed(self, context: Any) -> Floats:
+    def _call_transform(self, context: Any) -> Floats:
         if self.columns is None:
             # As it is: what takes no tables may take lists of dictionaries, or of anything.
             one_row = getattr(context, "ndim", 1) == 2
             rows = self.transformer.transform(context if one_row else [context])
         else:
-            values = context if type(context) is dict else self._named(context)
+            values = context if type(context) is dict else self._by_name(context)
             rows = self.transformer.transform(table_of(values, self.columns))
         rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
         vector: Floats = np.array(rows[0], dtype=np.float64)
@@ -147,10 +147,10 @@ class RowTransform:
 
 
 def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any]]:
-    """Let a copy of a transformer learn from contexts by `partial_fit`, and transform them.
+    """Call `partial_fit` of a copy of a transformer, then its `transform`.
 
-    Returns the vectors, and the `__dict__` of the transformer that has learned. A copy, as one NaN
-    would stay in the transformer's means for good. Numbers beyond ±1e30 are refused.
+    Returns the vectors, and the `__dict__` of the copy: the transformer itself must not change, as
+    a single NaN would stay in its means for good. Numbers beyond ±1e30 are refused.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _too_large(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as Python has it; all that is missing as NaN."""
+    """Return a value as a plain Python object; NaN for anything missing."""
     kind = type(value)
     if kind is float or kind is str or kind is int:
         return value
@@ -197,6 +197,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(cell: Any) -> float:
+    """Return a finite number or NaN as a float; raise _Unusual for anything else."""
     kind = type(cell)
     if kind is float or kind is int or kind is bool:
         number = float(cell)
@@ -205,8 +206,8 @@ def _number(cell: Any) -> float:
     raise _Unusual
 
 
-def _compiled(transformer: Any) -> Step:
-    """The function of one row that a fitted transformer is."""
+def _row_step(transformer: Any) -> Step:
+    """Return what a fitted transformer does to a row; raise _Unusual if that is not known."""
     if transformer is None or transformer == "passthrough":
         return lambda cells: cells
     kind = type(transformer)
@@ -276,7 +277,7 @@ def _simple_imputer(imputer: Any) -> Step:
 
 
 class _Categories:
-    """The places of a column's categories, None for what is missing."""
+    """The places of a column's categories; the key None is for missing values."""
 
     def __init__(self, categories: NDArray[Any]) -> None:
         self.text = categories.dtype.kind in "OU"
@@ -290,7 +291,7 @@ class _Categories:
                 raise _Unusual
 
     def place(self, cell: Any) -> int | None:
-        """The place of a cell among the categories, None if it is not among them."""
+        """Return the place of a cell among the categories, None if it is not one of them."""
         if cell != cell:
             return self.places.get(None)
         if (type(cell) is str) != self.text:
@@ -298,14 +299,14 @@ class _Categories:
         return self.places.get(cell if self.text else _number(cell))
 
 
-def _encoded(encoder: Any) -> list[_Categories]:
+def _categories_of(encoder: Any) -> list[_Categories]:
     if encoder.min_frequency is not None or encoder.max_categories is not None:
         raise _Unusual
     return [_Categories(categories) for categories in encoder.categories_]
 
 
 def _one_hot_encoder(encoder: Any) -> Step:
-    blocks, dropped = _encoded(encoder), encoder.drop_idx_
+    blocks, dropped = _categories_of(encoder), encoder.drop_idx_
     # scikit-learn has something to say about all other cases.
     ignores, start = encoder.handle_unknown == "ignore" and dropped is None, 0
     columns: list[dict[int, int]] = []  # of every place but the one that is dropped
@@ -330,7 +331,7 @@ def _one_hot_encoder(encoder: Any) -> Step:
 
 
 def _ordinal_encoder(encoder: Any) -> Step:
-    blocks = _encoded(encoder)
+    blocks = _categories_of(encoder)
     unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
     absent = float(encoder.encoded_missing_value)
 
@@ -356,7 +357,7 @@ def _function_transformer(transformer: Any) -> Step:
 
 
 def _pipeline(pipeline: Any) -> Step:
-    steps = [_compiled(transformer) for _, transformer in pipeline.steps]
+    steps = [_row_step(transformer) for _, transformer in pipeline.steps]
 
     def step(cells: list[Any]) -> list[Any]:
         for each in steps:
@@ -374,7 +375,7 @@ def _column_transformer(transformer: Any) -> Step:
     for name, part, columns in transformer.transformers_:
         indices = _indices(columns, known)
         if indices and not (isinstance(part, str) and part == "drop"):
-            blocks.append((indices, _compiled(part), weights.get(name)))
+            blocks.append((indices, _row_step(part), weights.get(name)))
 
     def step(cells: list[Any]) -> list[Any]:
         row: list[Any] = []
@@ -387,7 +388,7 @@ def _column_transformer(transformer: Any) -> Step:
 
 
 def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
-    """The places of the columns that one part of a `ColumnTransformer` takes."""
+    """Return the places of the columns that a part of a `ColumnTransformer` takes."""
     if isinstance(columns, slice):
         if any(isinstance(end, str) for end in (columns.start, columns.stop)):
             raise _Unusual  # of names, both ends included
