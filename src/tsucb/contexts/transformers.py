@@ -13,7 +13,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tsucb.checks import LARGEST, within
 from tsucb.contexts.values import values_of
@@ -276,76 +275,50 @@ def _simple_imputer(imputer: Any) -> Step:
     return step
 
 
-class _Categories:
-    """The places of a column's categories; the key None is for missing values."""
-
-    def __init__(self, categories: NDArray[Any]) -> None:
-        self.text = categories.dtype.kind in "OU"
-        self.places: dict[Any, int] = {}
-        for place, category in enumerate(categories.tolist()):
-            if category is not None and category != category:
-                self.places[None] = place
-            elif (type(category) is str) == self.text:
-                self.places[category] = place
-            else:  # None itself, or mixed kinds
-                raise _Unusual
-
-    def place(self, cell: Any) -> int | None:
-        """Return the place of a cell among the categories, None if it is not one of them."""
-        if cell != cell:
-            return self.places.get(None)
-        if (type(cell) is str) != self.text:
-            raise _Unusual
-        return self.places.get(cell if self.text else _number(cell))
-
-
-def _categories_of(encoder: Any) -> list[_Categories]:
+def _category_encoder(encoder: Any) -> Step:
+    """Of every column there is a dictionary: the place in the row, and the value, of a category."""
     if encoder.min_frequency is not None or encoder.max_categories is not None:
         raise _Unusual
-    return [_Categories(categories) for categories in encoder.categories_]
-
-
-def _one_hot_encoder(encoder: Any) -> Step:
-    blocks, dropped = _categories_of(encoder), encoder.drop_idx_
-    # scikit-learn has something to say about all other cases.
-    ignores, start = encoder.handle_unknown == "ignore" and dropped is None, 0
-    columns: list[dict[int, int]] = []  # of every place but the one that is dropped
+    one_hot, width = hasattr(encoder, "drop_idx_"), 0
+    # scikit-learn has something to say about all other unknown categories.
+    ignores = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None
+    nothing, unknown = (-1, 0.0), None  # the last place of a row is cut off
+    columns = []
     for i, categories in enumerate(encoder.categories_):
-        drop = None if dropped is None else dropped[i]
-        kept = [place for place in range(len(categories)) if place != drop]
-        columns.append({place: start + n for n, place in enumerate(kept)})
-        start += len(kept)
-    blank = [0.0] * start
+        text, names = categories.dtype.kind in "OU", categories.tolist()
+        missing = [name is not None and name != name for name in names]
+        keys = [None if gap else name for name, gap in zip(names, missing, strict=True)]
+        if any(not gap and (type(x) is str) != text for x, gap in zip(names, missing, strict=True)):
+            raise _Unusual  # None itself, or mixed kinds
+        if one_hot:
+            dropped = None if encoder.drop_idx_ is None else encoder.drop_idx_[i]
+            kept = [key for place, key in enumerate(keys) if place != dropped]
+            entries = dict.fromkeys(keys, nothing)
+            entries |= {key: (width + place, 1.0) for place, key in enumerate(kept)}
+            unknown = nothing if ignores else None
+            width += len(kept)
+        else:
+            entries = {key: (i, float(place)) for place, key in enumerate(keys)}
+            if None in entries:
+                entries[None] = i, float(encoder.encoded_missing_value)
+            if encoder.handle_unknown == "use_encoded_value":
+                unknown = i, encoder.unknown_value
+            width += 1
+        columns.append((text, entries, unknown))
 
     def step(cells: list[Any]) -> list[Any]:
-        row = blank[:]
-        for cell, categories, own in zip(cells, blocks, columns, strict=True):
-            place = categories.place(cell)
-            if place is None and not ignores:
-                raise _Unusual
-            if place in own:
-                row[own[place]] = 1.0
-        return row
-
-    return step
-
-
-def _ordinal_encoder(encoder: Any) -> Step:
-    blocks = _categories_of(encoder)
-    unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
-    absent = float(encoder.encoded_missing_value)
-
-    def step(cells: list[Any]) -> list[Any]:
-        row: list[Any] = []
-        for cell, categories in zip(cells, blocks, strict=True):
-            place = categories.place(cell)
-            if place is None and unknown is None:
-                raise _Unusual
-            if place is None:
-                row.append(unknown)
+        row = [0.0] * (width + 1)
+        for cell, (text, entries, unknown) in zip(cells, columns, strict=True):
+            if cell != cell:
+                entry = entries.get(None, unknown)
+            elif (type(cell) is str) == text:
+                entry = entries.get(cell if text else _number(cell), unknown)
             else:
-                row.append(absent if cell != cell else float(place))
-        return row
+                raise _Unusual
+            if entry is None:
+                raise _Unusual
+            row[entry[0]] = entry[1]
+        return row[:-1]
 
     return step
 
@@ -406,8 +379,8 @@ def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
 _COMPILERS: dict[str, Callable[[Any], Step]] = {
     **dict.fromkeys(_SCALERS, _scaler),
     "SimpleImputer": _simple_imputer,
-    "OneHotEncoder": _one_hot_encoder,
-    "OrdinalEncoder": _ordinal_encoder,
+    "OneHotEncoder": _category_encoder,
+    "OrdinalEncoder": _category_encoder,
     "FunctionTransformer": _function_transformer,
     "Pipeline": _pipeline,
     "ColumnTransformer": _column_transformer,
