@@ -23,11 +23,7 @@ from tsucb.agent.guard import AGENTS, Guard, at_once
 from tsucb.agent.knowledge import plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
-from tsucb.agent.open_decisions import (
-    OpenBatch,
-    OpenDecisions,
-    split_rows,
-)
+from tsucb.agent.open_decisions import OpenBatch, OpenDecisions, arms_and_rows, split_rows
 from tsucb.checks import shown, whole_number
 from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows
 from tsucb.contexts.values import kind_of, rows_of
@@ -291,9 +287,9 @@ class Agent:
             known = self._learner.prepared()
             self._open.unfold()
             table, waiting = self._learner.arms_summary(), dict.fromkeys(known.arms, 0)
-            for number, _, arm, _ in self._open.values():
-                for name in arm if isinstance(arm, tuple) else (arm,):
-                    if known.is_current(name, number):
+            for decision in self._open.values():
+                for name in arms_and_rows(decision)[0]:
+                    if known.is_current(name, decision[0]):
                         waiting[name] += 1
         table.insert(1, "open", list(waiting.values()))
         return table

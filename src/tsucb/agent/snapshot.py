@@ -14,7 +14,7 @@ from tsucb.agent import storage
 from tsucb.agent.knowledge import Knowledge, plain_name, token_of
 from tsucb.agent.learner import Learner, check_rows, model_width
 from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
-from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
+from tsucb.agent.open_decisions import OpenDecision, OpenDecisions, arms_and_rows
 from tsucb.agent.settings import check_policy, plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
@@ -150,10 +150,7 @@ def pack_open(open: dict[str, OpenDecision], arrays: Arrays) -> dict[str, Any]:
 
 def rows_of(open: dict[str, OpenDecision]) -> list[bytes]:
     """Return the rows of open decisions and of the places of lists."""
-    rows: list[Any] = []
-    for _, _, _, row in open.values():
-        rows += row if isinstance(row, tuple) else (row,)
-    return rows
+    return [row for decision in open.values() for row in arms_and_rows(decision)[1]]
 
 
 def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision]:
@@ -396,9 +393,9 @@ def check_books(books: Books) -> None:
 def check_open(open: dict[str, OpenDecision], known: Knowledge, max_open: int) -> None:
     """Raise ValueError for open decisions that the agent cannot have made."""
     counts, columns = known.books.counts, []
-    for number, time, arm, row in open.values():
-        names = arm if isinstance(arm, tuple) else (arm,)
-        if not names or isinstance(row, tuple) != isinstance(arm, tuple):
+    for decision in open.values():
+        (number, time, _, _), (names, _) = decision, arms_and_rows(decision)
+        if not names:
             raise ValueError("a list without places")
         if not (0 <= number <= counts[DECISIONS] and math.isfinite(time)):
             raise ValueError("open decisions that were not made here")
