@@ -160,7 +160,9 @@ def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any
     """
     for context in contexts.to_numpy() if hasattr(contexts, "to_numpy") else contexts:
         values = context.values() if isinstance(context, Mapping) else context
-        if isinstance(values, Iterable) and any(map(_too_large, values)):
+        if isinstance(values, Iterable) and any(
+            isinstance(value, Real) and abs(value) > LARGEST for value in values
+        ):
             raise ValueError(
                 f"the context contains infinity or a number beyond ±{LARGEST:g}; every number "
                 "must be finite"
@@ -176,13 +178,6 @@ def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any
             f"±{LARGEST:g} of the context; every entry must be finite"
         )
     return matrix, vars(other)
-
-
-def _too_large(value: Any) -> bool:
-    try:
-        return isinstance(value, Real) and abs(float(value)) > LARGEST
-    except OverflowError:
-        return True
 
 
 def _plain(value: Any) -> Any:

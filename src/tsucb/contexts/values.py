@@ -103,7 +103,10 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
         if number != number:
             return None
         if not -LARGEST <= number <= LARGEST:
-            raise ValueError(too_large(name, number))
+            raise ValueError(
+                f"the feature {shown(name)} is {number}, but numbers must lie within "
+                f"±{LARGEST:g}; give None where it is not known"
+            )
         if not coded:
             return number
         whole: Any = value
@@ -112,13 +115,6 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
     if pandas is not None and (value is pandas.NA or value is pandas.NaT):
         return None
     raise TypeError(wrong_kind(name, value))
-
-
-def too_large(name: str, number: float) -> str:
-    return (
-        f"the feature {shown(name)} is {number}, but numbers must lie within ±{LARGEST:g}; "
-        "give None where it is not known"
-    )
 
 
 def wrong_kind(name: str, value: Any) -> str:

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tsucb.extras import require
 
 if TYPE_CHECKING:
@@ -48,8 +50,8 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
         raise ValueError(f"{path} holds no decisions")
     table = pd.DataFrame(decisions).drop(columns=["kind", "reward", "expired"], errors="ignore")
     found = [rewards.get(place, {}) for place in range(len(decisions))]
-    table["reward"] = [_number(row.get("reward")) for row in found]
-    table["reward_time"] = [_number(row.get("time")) for row in found]
+    table["reward"] = np.array([row.get("reward") for row in found], dtype=np.float64)
+    table["reward_time"] = np.array([row.get("time") for row in found], dtype=np.float64)
     table["expired"] = [bool(row.get("expired", False)) for row in found]
     table["propensity"] = [
         math.nan if chances is None else float(chances[list(arms).index(arm)])
@@ -167,7 +169,3 @@ def _journal_rows(file: Path) -> list[Row]:
                 break  # the last line, cut off when its process was killed
             raise ValueError(f"{file}, line {number}, is not well formed") from None
     return rows
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
