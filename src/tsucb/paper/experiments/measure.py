@@ -13,11 +13,12 @@ from rich.live import Live
 
 import tsucb
 from tsucb.checks import whole_number
+from tsucb.display import time_span
 from tsucb.extras import require
 from tsucb.paper.experiments.experiment import Experiment, Task
 from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
-from tsucb.paper.experiments.report import Result, duration, write_results
+from tsucb.paper.experiments.report import Result, write_results
 
 QUIET = 30  # seconds between two lines of progress where the output is not a terminal
 
@@ -205,9 +206,9 @@ class Progress:
             f"{total - len(left):,}/{total:,} tasks · "
         )
         if not self.steps:
-            return counts + f"starting, {duration(elapsed)} (the first time, code is compiled)"
+            return counts + f"starting, {time_span(elapsed)} (the first time, code is compiled)"
         speed = self.steps / max(elapsed, 1e-9)
         rest = (
-            duration(elapsed * (1 - fraction) / fraction) + " left" if left else duration(elapsed)
+            time_span(elapsed * (1 - fraction) / fraction) + " left" if left else time_span(elapsed)
         )
         return counts + f"{speed:,.0f} steps/s · {rest}"

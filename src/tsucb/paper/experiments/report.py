@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import tsucb
+from tsucb.display import time_span
 from tsucb.pages.figures import drawings, picture
 from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
@@ -30,19 +31,6 @@ def verdict(claim: Claim) -> str:
     '✗ no'
     """
     return f"{SIGNS[claim.agrees]} {WORDS[claim.agrees]}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words.
-
-    >>> duration(42), duration(150), duration(7500)
-    ('42 s', '2 min 30 s', '2 h 5 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    if not minutes:
-        return f"{rest} s"
-    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
 
 
 def write_results(folder: Folder) -> Result:
@@ -76,7 +64,7 @@ def write_results(folder: Folder) -> Result:
         figures=figures,
         tables=tables,
         settings=(folder.path / "settings.json").read_text(encoding="utf-8").strip(),
-        duration=duration(float(times.seconds.sum())),
+        duration=time_span(float(times.seconds.sum())),
         python=platform.python_version(),
         machine=platform.machine(),
     )
