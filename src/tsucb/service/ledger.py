@@ -20,7 +20,7 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
-from tsucb.service.replay import Poison, Replay
+from tsucb.service.replay import Poison, Rebuilder
 from tsucb.service.scheduling import SteadyClock, Turns, settled
 from tsucb.service.spool import AWAY, Spool
 from tsucb.service.state import LoopState
@@ -94,7 +94,7 @@ class Ledger:
     ) -> None:  # fmt: skip
         self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
         self.most_waiting, self._compare = most_waiting, compare
-        self.replay = Replay(store, clock, seed)
+        self.replay = Rebuilder(store, clock, seed)
         self.alerts, self.turns = self.replay.alerts, Turns()
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}

@@ -25,7 +25,7 @@ class Poison(Exception):
         self.position = position
 
 
-class Replay:
+class Rebuilder:
     """Makes loops from the log of a store; everything blocks.
 
     An event that cannot be folded is set aside, with an alert.
