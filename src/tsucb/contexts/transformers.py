@@ -161,7 +161,8 @@ def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any
     for context in contexts.to_numpy() if hasattr(contexts, "to_numpy") else contexts:
         values = context.values() if isinstance(context, Mapping) else context
         if isinstance(values, Iterable) and any(
-            isinstance(value, Real) and abs(value) > LARGEST for value in values
+            isinstance(value, Real) and abs(value) > LARGEST  # type: ignore[operator]
+            for value in values
         ):
             raise ValueError(
                 f"the context contains infinity or a number beyond ±{LARGEST:g}; every number "
