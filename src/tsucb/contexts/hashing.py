@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -58,7 +59,6 @@ class HashingEncoder(FeatureEncoder):
         self.bits, self.crossed = bits, crossed
         self.categories = coded_features(categories)
         self.learned: tuple[dict[str, Moments], int] = {}, 0  # the moments, and the longest row
-        self._hashes: dict[tuple[str, str | None], int] = {}
 
     @property
     def width(self) -> int:
@@ -96,11 +96,7 @@ class HashingEncoder(FeatureEncoder):
             row[: 2 * columns.size : 2], row[1 : 2 * columns.size : 2] = columns, values
             return row, moments
         cells, moments = self._cells(context, moments)
-        hashes, remembered = [], self._hashes
-        for key, _ in cells:
-            found = remembered.get(key)
-            hashes.append(self._hash(key) if found is None else found)
-        count = len(cells)
+        hashes, count = [hash_of(*key) for key, _ in cells], len(cells)
         row = np.zeros(_length(self._columns(count)))
         given = np.array(hashes, dtype=np.int64), np.array([x for _, x in cells], dtype=np.float64)
         fill_row(*given, self.crossed, 2**self.bits - 1, row)
@@ -145,16 +141,6 @@ class HashingEncoder(FeatureEncoder):
 
     def _columns(self, features: int) -> int:
         return features * (features + 1) // 2 if self.crossed else features
-
-    def _hash(self, key: tuple[str, str | None]) -> int:
-        """Return 63 bits that depend on the feature and its category alone."""
-        name, category = key
-        text = name if category is None else f"{name}\0{category}"
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        if len(self._hashes) >= MOST_REMEMBERED:
-            self._hashes = {}
-        self._hashes[key] = found = int.from_bytes(digest, "little") >> 1
-        return found
 
     def _sparse_entries(self, context: Any) -> tuple[Integers, Floats]:
         """Return columns and values of a sparse row; column 0 is kept for the constant."""
@@ -201,6 +187,14 @@ class HashingEncoder(FeatureEncoder):
             learned[name] = count, mean, squares, usual
         encoder.learned = learned, width
         return encoder
+
+
+@lru_cache(MOST_REMEMBERED)
+def hash_of(name: str, category: str | None) -> int:
+    """Return 63 bits that depend on the feature and its category alone."""
+    text = name if category is None else f"{name}\0{category}"
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def _add_value(moments: Moments, x: float) -> Moments:
