@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
 
 def test_code_depends_on_the_files_that_it_can_come_from():
     def files(module: str) -> set[str]:
+        import_module(module)
         found = kernels.further_sources(module)
         return {path.relative_to(PACKAGE).as_posix() for path in found}
 
