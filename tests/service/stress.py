@@ -474,7 +474,7 @@ def learned(folder: Path, postgres: str | None, report: Report) -> None:
         sums, firsts = (
             service.replayed(Loop(name, numbers[name]), snapshots=False) for name in LOOPS
         )
-        found = {id: open.slots[0].total for id, open in sums.waiting.items()}
+        found = {id: open.slots[0].total for id, open in sums.open_decisions.items()}
         for id, rewards in report.rewards["sums"].items():
             assert found[id] == sum(rewards.values())
         counts = firsts.counts

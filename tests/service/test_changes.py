@@ -99,7 +99,7 @@ def is_done(action: Any, service: Service, name: str) -> bool:
     if action is arms:
         return list(loop.arms) == ["tea", "juice", "water"]
     if action is reset:
-        return not loop.waiting and loop.arms_summary()["pulls"].sum() == 0
+        return not loop.open_decisions and loop.arms_summary()["pulls"].sum() == 0
     if action is import_model:
         return list(loop.arms) == ["p", "q"]
     if action is forget:

@@ -114,6 +114,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
                     assert each.recv(1) == b""
                 gone += 1
             assert gone == 80
+            assert drinks.application.door.sent_away >= 80  # at once, not when their time was up
             assert drinks.application.door.connections <= 40
         finally:
             for each in silent:
@@ -123,7 +124,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
 def test_many_loops_and_many_connections(tmp_path, clock):
     """A first start makes all its loops in one write, however many requests may wait."""
     wanted = {f"l{n}": {"arms": ["tea", "milk"]} for n in range(60)}
-    with served(tmp_path / "data", clock, most_waiting=50) as found:
+    with served(tmp_path / "data", clock, most_unwritten=50) as found:
         made = found.service.prepare(wanted, lambda keys: None)
         asyncio.run_coroutine_threadsafe(made, found.event_loop).result(PATIENCE)
         assert len(found.service.loops) == 61
@@ -380,7 +381,7 @@ def test_work_on_one_loop_does_not_lock_the_others(drinks):
 
 
 def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkeypatch):
-    with served(tmp_path / "data", clock, most_waiting=50) as drinks:
+    with served(tmp_path / "data", clock, most_unwritten=50) as drinks:
         client = client_of(drinks)
         ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(20)]
         url = f"{drinks.url}/v1/loops/{LOOP}/reward"
@@ -389,10 +390,10 @@ def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkey
         found = httpx.post(url, json=many, headers=headers, timeout=PATIENCE)
         assert found.status_code == 413
         assert "at most 50 rewards" in found.json()["error"]["message"]
-        drinks.service.ledger.waiting += 40  # of others
+        drinks.service.ledger.unwritten += 40  # of others
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.status_code == 429
-        drinks.service.ledger.waiting -= 40
+        drinks.service.ledger.unwritten -= 40
         assert drinks.loop.counts.rewards == 0
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.json()["results"] == [{"result": TAKEN}] * 20

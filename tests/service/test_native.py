@@ -273,7 +273,7 @@ def test_bad_requests_are_answered_with_a_sentence(drinks, body, status, sentenc
         headers={"authorization": f"Bearer {drinks.keys['decide']}"}, timeout=PATIENCE)  # fmt: skip
     assert found.status_code == status
     assert sentence in found.json()["error"]["message"]
-    assert not drinks.loop.waiting
+    assert not drinks.loop.open_decisions
 
 
 def test_what_is_not_there(drinks, client):

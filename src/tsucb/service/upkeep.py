@@ -136,7 +136,9 @@ class Upkeep:
                 ledger.leading = False  # without the database there is nothing to lead
                 raise
         following = time is not None and not ledger.leading
-        still = not any(loop.waiting for loop in ledger.loops.values())  # no wait would end early
+        still = not any(
+            loop.open_decisions for loop in ledger.loops.values()
+        )  # no wait would end early
         self.clock.follow(time if following else None, forward=still or following)
         self.watch_clock()
 
@@ -283,12 +285,12 @@ class Upkeep:
         the way, know the same to the last bit from there on.
         """
         found = None
-        for count, logged in enumerate(self.store.read(0, old.number), start=1):
-            event = events.decode(logged.body)
+        for count, row in enumerate(self.store.read(0, old.number), start=1):
+            event = events.decode(row.body)
             if event.time > before:
                 break
             if isinstance(event, Compacted):
-                found = logged.position, event.time, count
+                found = row.position, event.time, count
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)

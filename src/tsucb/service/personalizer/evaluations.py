@@ -93,10 +93,10 @@ def evaluate(
 
 def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
     """Return what decisions contribute to the value of a policy, five minutes by five minutes."""
-    kept = ~np.isnan(terms)
-    number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
+    known = ~np.isnan(terms)
+    number, place = np.unique(np.floor(time[known] / SPAN), return_inverse=True)
     count = np.bincount(place, minlength=number.size)
-    total, squares = (np.bincount(place, terms[kept] ** n, number.size) for n in (1, 2))
+    total, squares = (np.bincount(place, terms[known] ** n, number.size) for n in (1, 2))
     columns = (SPAN * number).tolist(), count.tolist(), total.tolist(), squares.tolist()
     spans = list(zip(*columns, strict=True))
     return {"name": name, "arguments": arguments, "source": source, "spans": spans}
@@ -117,16 +117,12 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
         policies[policy.name] = policy.arguments
     if body.enable_offline_experimentation or body.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
-    id = call.id if call.places else secrets.token_hex(12)
+    id = call.id if call.path_values else secrets.token_hex(12)
     check_text("the id of an evaluation", id)
     if id in await call.service.documents(call.loop, EVALUATION):
         raise Conflict(f"there is an evaluation {id!r} already")
     evaluation = {
-        "id": id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
+        **document(call, id, body),
         "custom": policies,
         "policies": [],
         "evaluationType": "Manual",
@@ -136,12 +132,19 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     }
     await keep(call, evaluation)
     running, name = call.protocol.running, (call.loop.name, id)
-    running[name] = asyncio.create_task(run(call, evaluation, start, end))
+    running[name] = call.service.turns.begin(run(call, evaluation, start, end))
     running[name].add_done_callback(lambda _: running.pop(name, None))
     if call.version == CURRENT:
         return as_answer(evaluation, call)
     where = f"{call.raw_path.decode('latin-1').rstrip('/')}/{id}"
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
+
+
+def document(call: Call, id: str, asked: EvaluationContract) -> dict[str, Any]:
+    """Return what both kinds of documents begin with."""
+    times = asked.start_time, asked.end_time, moment(call.service.clock())
+    names = "startTime", "endTime", "creationTime"
+    return {"id": id, "name": asked.name, **dict(zip(names, times, strict=True))}
 
 
 async def keep(call: Call, evaluation: dict[str, Any]) -> None:
@@ -183,15 +186,8 @@ async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
 async def put_importance(call: Call, body: EvaluationContract) -> Any:
     """Find out at once which features matter now."""
     check_text("the id of a feature importance", call.id)
-    found = {
-        "id": call.id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
-        "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
-    }
+    scores = await call.service.look(call.loop, partial(feature_scores, call.loop))
+    found = {**document(call, call.id, body), "status": "Succeeded", "featureScores": scores}
     await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
     return found
 
