@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.values import rows_of, values_of
+from tsucb.contexts.values import values_of
 from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows
@@ -81,22 +81,16 @@ class DecisionLog:
         self._lock, self._process = threading.RLock(), os.getpid()
         self._journal: LogJournal | None = None
 
-    def decided(self, decision: "Decision", context: Any) -> None:
-        """Write a decision."""
-        self._write([decision_row(decision, context)])
-
-    def decided_many(self, decisions: "Sequence[Decision]", contexts: Any) -> None:
-        """Write several decisions, made from the rows of a table, a matrix or a list."""
-        pairs = zip(decisions, rows_of(contexts), strict=True)
+    def decided(self, decisions: "Iterable[Decision]", contexts: Iterable[Any]) -> None:
+        """Write decisions, each with the context it was made in."""
+        pairs = zip(decisions, contexts, strict=True)
         self._write([decision_row(decision, context) for decision, context in pairs])
 
-    def rewarded(self, id: str, reward: float, now: float) -> None:
-        """Write a reward."""
-        self._write([reward_row(id, reward, now, False)])
-
-    def expired(self, ids: Iterable[str], reward: float | None, now: float) -> None:
-        """Write that decisions were closed, and what they are taken to have earned."""
-        self._write([reward_row(id, reward, now, True) for id in ids])
+    def closed(
+        self, rewards: Mapping[str, float | None], now: float, *, expired: bool = False
+    ) -> None:
+        """Write the rewards of decisions by their ids, None for those closed without one."""
+        self._write([reward_row(id, reward, now, expired) for id, reward in rewards.items()])
 
     def close(self) -> None:
         """Make a Parquet file of what is still in the journal. The log can be written to again.
@@ -110,6 +104,8 @@ class DecisionLog:
 
     def _write(self, rows: list[Row]) -> None:
         """Write rows; count those as lost that could not be written, with a warning."""
+        if not rows:
+            return
         written = 0
         try:
             if self._call is not None:

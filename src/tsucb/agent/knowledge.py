@@ -101,7 +101,8 @@ class Knowledge:
 
     def all_arms(self) -> Offer:
         """Return all arms, of which there must be one; `everyone` has them from then on."""
-        self.everyone = self.offer(self.arms).checked()
+        if self.everyone is None:
+            self.everyone = self.offer(self.arms).checked()
         return self.everyone
 
     @property

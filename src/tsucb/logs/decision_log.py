@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tsucb.checks import LARGEST, MOST, shown
 from tsucb.extras import require
 from tsucb.logs.parquet import open_parquet, read_errors
@@ -52,8 +54,8 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
         raise ValueError(f"{path} holds no decisions")
     table = pd.DataFrame(decisions).drop(columns=["kind", "reward", "expired"], errors="ignore")
     found = [rewards.get(place, {}) for place in range(len(decisions))]
-    table["reward"] = [_number(row.get("reward")) for row in found]
-    table["reward_time"] = [_number(row.get("time")) for row in found]
+    table["reward"] = np.array([row.get("reward") for row in found], dtype=np.float64)
+    table["reward_time"] = np.array([row.get("time") for row in found], dtype=np.float64)
     table["expired"] = [bool(row.get("expired", False)) for row in found]
     table["propensity"] = [
         math.nan if chances is None else float(chances[list(arms).index(arm)])
@@ -250,7 +252,3 @@ ROWS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
 }
 COLUMNS = {"kind"}.union(*ROWS.values())
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
