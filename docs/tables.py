@@ -585,6 +585,39 @@ def engine() -> str:
     return f"{markdown(head, rows)}\n{measured('make bench', table)}"
 
 
+def exact() -> str:
+    """Regret and time of exact and sampled decisions."""
+    table = pd.read_csv(RESULTS / "exact.csv", dtype={"commit": str})
+    rows, last = [], None
+    for r in table.dropna().itertuples():
+        interval = "" if r.policy == "TS" else f" ({r.ci95_low:.1f} to {r.ci95_high:.1f})"
+        percent = "100" if r.policy == "TS" else f"{r.percent:.1f}"
+        cell = (r.arms, r.noise)
+        first = "" if cell == last else f"{r.arms}, {r.noise:g}"
+        rows.append([first, r.policy, percent + interval, f"{r.std:.0f}", f"{r.microseconds:.1f}"])
+        last = cell
+    head = ["arms, noise", "policy", "regret, % of TS", "standard deviation", "µs per step"]
+    return f"{markdown(head, rows, 2)}\n{measured('python docs/figures/exact.py measure', table)}"
+
+
+def exact_decisions() -> str:
+    """Microseconds of one decision, exact and sampled."""
+    table = pd.read_csv(RESULTS / "exact-decisions.csv", dtype={"commit": str})
+    shown = table[table.policy.str.contains("UCB|IDS") & (table.policy != "TS-UCB(1)")]
+    wide = shown.pivot(index="policy", columns="arms", values="microseconds")
+    rows = [[name, *(f"{x:g}" for x in wide.loc[name])] for name in dict.fromkeys(shown.policy)]
+    head = ["µs per decision", *(f"{arms} arms" for arms in wide.columns)]
+    return f"{markdown(head, rows)}\n{measured('python -m benchmarks.exact FILE.csv', table)}"
+
+
+def difference(pair: str, arms: int) -> str:
+    """Return a difference of regrets with its interval, in per cent of TS's."""
+    table = pd.read_csv(RESULTS / "exact.csv").set_index(["policy", "arms"])
+    row = table.loc[(pair, arms)]
+    text = f"{row.percent:+.1f} % ({row.ci95_low:+.1f} to {row.ci95_high:+.1f})"
+    return text.replace("-", "−")
+
+
 def measured(command: str, table: pd.DataFrame) -> str:
     """Return the line below a table: its command, and the commit that it was run at."""
     commits = ", ".join(dict.fromkeys(table["commit"]))
@@ -629,6 +662,8 @@ TABLES: dict[str, Callable[[], str]] = {
         batches,
         start,
         engine,
+        exact,
+        exact_decisions,
         command_line,
         http_api,
     )
@@ -715,6 +750,10 @@ FIGURES: dict[str, Callable[[], str]] = {
     ),
     "growth-runs": lambda: f"{growth((400, 10_000), (50, 10_000)):.1f} times",
     "growth-steps": lambda: f"{growth((200, 10_000), (200, 2_500)):.1f} times",
+    "exact-tsucb-5": lambda: difference("TS-UCB(∞) − TS-UCB(100)", 5),
+    "exact-tsucb-20": lambda: difference("TS-UCB(∞) − TS-UCB(100)", 20),
+    "exact-ids-5": lambda: difference("IDS(∞) − IDS(1000)", 5),
+    "exact-ids-20": lambda: difference("IDS(∞) − IDS(1000)", 20),
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
 }
 

@@ -16,7 +16,6 @@ TYPED = {
     "docs/coming-from/personalizer.md": 2,  # what Azure's service and its clients do
     "docs/explanation/compiler.md": 9,
     "docs/explanation/default.md": 20,
-    "docs/explanation/exact.md": 12,
     "docs/how-to/agent.md": 11,
     "docs/how-to/arms.md": 3,
     "docs/how-to/cluster.md": 11,  # computed from the seconds of single tasks, which are not kept
@@ -32,7 +31,6 @@ TYPED_TABLES = {
     "docs/appendix/defaults.md": 1,
     "docs/explanation/compiler.md": 1,
     "docs/explanation/default.md": 6,
-    "docs/explanation/exact.md": 1,
     "docs/how-to/agent.md": 1,
     "docs/how-to/arms.md": 2,
     "docs/how-to/choosing.md": 1,
