@@ -17,7 +17,7 @@ help: ## list the commands
 	@$(PYTHON) -c 'import sys; sys.exit("tsucb needs Python 3.11 or later; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing tsucb into .venv ..."
-	@$(PIP) install uv
+	-@$(PIP) install uv
 	$(call INSTALL,paper)
 	@touch $@
 

@@ -24,11 +24,11 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
-    intrinsic,
+    lower_builtin,
     lower_cast,
     models,
-    overload,
     register_model,
+    type_callable,
     typeof_impl,
     unbox,
 )
@@ -79,9 +79,14 @@ def borrowed(value: Any) -> Any:
     return value
 
 
-@overload(borrowed)
-def borrowed_compiled(value):  # type: ignore[no-untyped-def]
-    return lambda value: _borrowed(value)
+@type_callable(borrowed)
+def type_borrowed(_):  # type: ignore[no-untyped-def]
+    return lambda value: lent(value)
+
+
+@lower_builtin(borrowed, types.Any)
+def borrow(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    return without_owner(context, builder, signature.args[0], arguments[0])
 
 
 def still_needed(value: Any) -> None:
@@ -91,17 +96,14 @@ def still_needed(value: Any) -> None:
     """
 
 
-@overload(still_needed)
-def still_needed_compiled(value):  # type: ignore[no-untyped-def]
-    return lambda value: None
+@type_callable(still_needed)
+def type_still_needed(_):  # type: ignore[no-untyped-def]
+    return lambda value: types.none
 
 
-@intrinsic
-def _borrowed(_, value):  # type: ignore[no-untyped-def]
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return without_owner(context, builder, value, arguments[0])
-
-    return lent(value)(value), code
+@lower_builtin(still_needed, types.Any)
+def need(context, *_):  # type: ignore[no-untyped-def]
+    return context.get_dummy_value()
 
 
 def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
