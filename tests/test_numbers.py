@@ -14,7 +14,8 @@ TYPED = {
     "docs/appendix/paper.md": 2,  # averages that the paper's text states
     "docs/appendix/reliability.md": 1,  # a limit of a test
     "docs/coming-from/personalizer.md": 2,  # what Azure's service and its clients do
-    "docs/explanation/compiler.md": 9,
+    "docs/explanation/adaptive.md": 1,  # computed in the sentence
+    "docs/explanation/compiler.md": 10,
     "docs/explanation/default.md": 20,
     "docs/how-to/agent.md": 11,
     "docs/how-to/arms.md": 3,
