@@ -562,12 +562,31 @@ def batches() -> str:
     return "\n".join([*parts, measured("python benchmarks/batches.py --rounds 6", table)])
 
 
+START = "python benchmarks/start.py docs/results/start.csv"
+
+
 def start() -> str:
     """Seconds of processor time until an agent has decided, learned, and loaded."""
     table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
-    rows = [[r.cache, r.what, f"{r.least:g} to {r.most:g}"] for r in table.itertuples()]
+    shown = table[table.compiler == "accelerated"]
+    rows = [[r.cache, r.what, f"{r.least:g} to {r.most:g}"] for r in shown.itertuples()]
     made = markdown(["cache", "", "seconds"], rows, 2)
-    return f"{made}\n{measured('python benchmarks/start.py', table)}"
+    return f"{made}\n{measured(START, table)}"
+
+
+def compilers() -> str:
+    """Seconds of processor time of a first decision and reward, with and without the accelerator."""
+    table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
+    rows = []
+    for compiler, name in (("accelerated", "accelerated"), ("public", "`TSUCB_COMPILER=public`")):
+        part = table[table.compiler == compiler].set_index(["cache", "what"])
+        least, most = (
+            [part[column][cache].iloc[0] for cache in ("empty", "filled")]
+            for column in ("least", "most")
+        )
+        rows.append([name, *(f"{a:.3g} to {b:.3g}" for a, b in zip(least, most, strict=True))])
+    made = markdown(["seconds", "empty cache", "filled cache"], rows)
+    return f"{made}\n{measured(START, table)}"
 
 
 def engine() -> str:
@@ -662,6 +681,7 @@ TABLES: dict[str, Callable[[], str]] = {
         fixed_factor,
         batches,
         start,
+        compilers,
         engine,
         exact,
         exact_decisions,
