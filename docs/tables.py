@@ -575,7 +575,7 @@ def start() -> str:
 
 
 def compilers() -> str:
-    """Seconds of processor time of a first decision and reward, with and without the accelerator."""
+    """Processor time of a first decision and reward, with and without the accelerator."""
     table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
     rows = []
     for compiler, name in (("accelerated", "accelerated"), ("public", "`TSUCB_COMPILER=public`")):
