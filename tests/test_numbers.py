@@ -17,7 +17,7 @@ TYPED = {
     "docs/explanation/adaptive.md": 1,  # computed in the sentence
     "docs/explanation/compiler.md": 1,
     "docs/explanation/default.md": 20,
-    "docs/how-to/agent.md": 11,
+    "docs/how-to/agent.md": 10,
     "docs/how-to/arms.md": 3,
     "docs/how-to/cluster.md": 11,  # computed from the seconds of single tasks, which are not kept
     "docs/how-to/evaluation.md": 4,  # settings
