@@ -197,7 +197,7 @@ def figure1_search() -> str:
 
 
 def theorems_claims() -> str:
-    """What the theorems and their lemma say, and what was measured."""
+    """The claims of the theorems and their lemma, and the measurements."""
     return claims_table("theorems-claims.csv")
 
 
@@ -367,7 +367,7 @@ def peers_regret() -> str:
 
 
 def exploration() -> str:
-    """Regret with a floor in per cent of that without, by number of arms; and what is lost."""
+    """Regret with a floor in per cent of that without, by number of arms, and the lost gain."""
     results = pd.read_csv(RESULTS / "exploration.csv")
     results = results[results.epsilon.between(0.001, 0.5)]
     noises = sorted(results.noise.unique())
