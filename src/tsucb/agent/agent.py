@@ -744,7 +744,7 @@ class Agent:
             one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
             For `HybridLinear` four: contexts, arms, features of the arms, rewards.
             Or the path of a Parquet file, or of a folder of them, which are read in pieces, in the
-            order of their names; arms and rewards of all are checked first.
+            order of their names, twice: all of it is checked first.
         arm, reward
             Names of the columns.
         features
@@ -763,7 +763,7 @@ class Agent:
         if isinstance(history, str | os.PathLike):
             histories.check_files(learner, history, columns)
             if cluster is None:
-                for table in histories.pieces(history):
+                for _, table in histories.pieces(history):
                     self.fit(table, **columns)
                 return
             merged = histories.fitted_on_cluster(self, history, columns, cluster)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,18 @@ from tsucb.logs.decisions import by_arm, logged_decisions, ripe
 from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.charts import SHOWN, Chart, Line, Point, dots, lines, plain, shares, thinned
+from tsucb.pages.charts import (
+    SHOWN,
+    Chart,
+    Line,
+    Point,
+    dots,
+    lines,
+    moment,
+    plain,
+    shares,
+    thinned,
+)
 from tsucb.pages.render import render
 
 if TYPE_CHECKING:
@@ -44,8 +54,7 @@ def report(
     live = Live(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     judged = live.log.reward[live.judged]
-    ends = live.log.time[[0, -1]]
-    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in ends)
+    first, last = (moment(t, "%Y-%m-%d %H:%M") for t in live.log.time[[0, -1]])
     recent = int((~live.ripe).sum())
     by_floor = np.mean(table["arm"] != table["favourite"])
     facts = [

@@ -80,6 +80,9 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
             client.close()
 
 
+PATIENCE = 10  # seconds until a scheduler must have answered
+
+
 def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
     """Return a client of the Dask scheduler at the address."""
     import logging
@@ -90,7 +93,7 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
     # Errors of the cluster are reported by this module, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
-        return distributed.Client(address, timeout=10, set_as_default=False)
+        return distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"no Dask scheduler answers at {address!r} ({error}); start one with "
