@@ -117,9 +117,7 @@ def fixed_arms() -> str:
         )
         for r in results.itertuples()
     ]
-    table = markdown(
-        ["arms", "problem", "model", "policy", "regret", "worst 1 %", "runs"], rows, 4
-    )
+    table = markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %", "runs"], rows, 4)
     return f"{table}\n{measured('python benchmarks/fixed_arms.py FILE.csv', results)}"
 
 

@@ -432,7 +432,7 @@ def arm_noise_worth(residual: Floats, left: Floats) -> float:
     apart = ((residual - left) ** 2 - 2.0 * left).sum()
     differ = (apart + DIFFERENT * guess) / max(sizes.sum() + guess, 1e-9)
     differ = min(max(differ, LEAST_DIFFERENT), DIFFERENT)
-    return 2.0 * (1.0 + differ) / differ
+    return float(2.0 * (1.0 + differ) / differ)
 
 
 def step_prior(
