@@ -26,6 +26,7 @@ import tsucb
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.change import clicks, plain, shop
+from benchmarks.defaults import problems
 
 Floats = NDArray[np.float64]
 NINETY = 1.6448536269514722  # standard deviations either side
@@ -52,18 +53,6 @@ def wheel(seed: int, steps: int) -> tuple[Floats, Floats]:
     return contexts, means + 0.01 * rng.standard_normal(means.shape)
 
 
-def river_table(name: str, seed: int, steps: int) -> tuple[Floats, Floats]:
-    """Return a table of river in a random order, an arm for every label."""
-    from river import datasets
-
-    rows = list(getattr(datasets, name)())
-    labels = sorted({str(label) for _, label in rows})
-    features = np.array([[float(v) for v in x.values()] for x, _ in rows])
-    order = np.random.default_rng([6, seed]).permutation(len(rows))[:steps]
-    right = np.array([labels.index(str(label)) for _, label in rows])
-    return features[order], np.eye(len(labels))[right[order]]
-
-
 def played(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[Any, list[int]]:
     """Return the agent after a run, and the arms it played."""
     agent, arms = tsucb.Agent(range(rewards.shape[1]), model=model, seed=seed), list[int]()
@@ -77,12 +66,13 @@ def played(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[An
 def print_rewards(seeds: int) -> None:
     """Print totals of the linear model and of the default."""
     print("| 3,000 decisions | linear | default | bent in |\n|---|--:|--:|--:|")
-    tables = ("Bananas", "ImageSegments", "Phishing")
-    for name in ("XOR", "wheel", *tables):
+    for name in ("XOR", "wheel", *problems.RIVER):
         totals, bent = np.zeros((seeds, 2)), 0
         for seed in range(seeds):
-            if name in tables:
-                contexts, rewards = river_table(name, seed, 3_000)
+            if name in problems.RIVER:
+                table = problems.read(name)
+                steps = min(len(table.features), 3_000)
+                contexts, rewards = problems.draw(table, problems.RAW, seed, steps)
             else:
                 contexts, rewards = (xor if name == "XOR" else wheel)(seed, 3_000)
             d = contexts.shape[1]

@@ -12,6 +12,9 @@ Every contestant plays the same contexts and rewards. A change is one of
 
 Printed are the rewards before and after half of the steps, means over seeds, and the default's in
 per cent of the best fixed rate, which is chosen in hindsight. The stream `statlog` needs its data.
+Two streams are real series in the order of time, which come with river: `polls`, which of five
+institutes to believe about the approval of a president, and `water`, which of five simple forecasts
+of the flow in a pipe to use, hour by hour. Their changes are their own: `--changes none`.
 
     python benchmarks/change.py --notebook [--seeds 40]
 
@@ -72,7 +75,36 @@ def dataset(name: str) -> Callable[[int, int], tuple[Floats, Floats]]:
     return draw
 
 
-STREAMS = {"shop": shop, "clicks": clicks, "plain": plain}
+def polls(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return no features, and by how much each institute is nearer to the truth than the mean."""
+    from river import datasets
+
+    rows = [(list(x.values())[1:], y) for x, y in datasets.TrumpApproval()][:steps]
+    return np.zeros((len(rows), 0)), better_than_the_mean(*zip(*rows, strict=True))
+
+
+def water(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return the hour and what two forecasts say, and how much better than the mean five are."""
+    from river import datasets
+
+    day, week = 24, 24 * 7
+    rows = [(x["Time"].hour, y) for x, y in datasets.WaterFlow()]
+    flow = np.array([y for _, y in rows])
+    times = np.arange(week, len(rows))[:steps]
+    forecasts = [flow[times - lag] for lag in (1, day, week)]
+    forecasts += [np.array([flow[t - n : t].mean() for t in times]) for n in (day, week)]
+    angle = 2 * np.pi * np.array([rows[t][0] for t in times]) / day
+    contexts = np.column_stack([np.cos(angle), np.sin(angle), *forecasts[:2]])
+    return contexts, better_than_the_mean(np.column_stack(forecasts), flow[times])
+
+
+def better_than_the_mean(forecasts: Any, truth: Any) -> Floats:
+    """Return by how much the error of each forecast is smaller than the mean of all errors."""
+    errors = np.abs(np.array(forecasts) - np.array(truth)[:, None])
+    return np.asarray(errors.mean(axis=1, keepdims=True) - errors)
+
+
+STREAMS = {"shop": shop, "clicks": clicks, "plain": plain, "polls": polls, "water": water}
 CHANGES = ("none", "rotate", "drop", "sine", "new best")
 
 

@@ -145,7 +145,7 @@ def rewards_of_the_notebook(seed: int, steps: int, change: int) -> Floats:
 
 @aside
 def test_an_arm_that_was_left_alone_and_becomes_the_best_is_found() -> None:
-    """Mean regret after the change was 90 in 40 runs; without looks it is 0.5 a step, 750 here."""
+    """Without looks the regret after the change is 0.5 a step, 750 here."""
     lost = []
     for seed in range(6):
         rewards = rewards_of_the_notebook(seed, 2_500, 1_000)
@@ -156,9 +156,12 @@ def test_an_arm_that_was_left_alone_and_becomes_the_best_is_found() -> None:
 
 @aside
 def test_looks_are_few_and_become_fewer() -> None:
-    rewards = rewards_of_the_notebook(7, 8_000, 8_000)
-    played = np.array(play(agent_for(rewards, tsucb.AdaptiveCurves(0)), rewards[:, :0], rewards))
-    others = (played != 0).reshape(4, 2_000).mean(axis=1)
+    played = []
+    for seed in range(7, 10):
+        rewards = rewards_of_the_notebook(seed, 8_000, 8_000)
+        agent = agent_for(rewards, tsucb.AdaptiveCurves(0), seed)
+        played.append(play(agent, rewards[:, :0], rewards))
+    others = (np.array(played) != 0).reshape(-1, 4, 2_000).mean(axis=(0, 2))
     assert others[1:].max() <= 0.012
     assert 0.002 < others[3] < 0.008  # of 0.01 · 45 / √7,000
 

@@ -211,7 +211,7 @@ def test_the_documentation_is_made_of_the_table_alone(tmp_path: Path) -> None:
                 total = None if name == "coba VW" and seed else 100.0 - 10 * k + seed
                 note = "" if total is not None else "failed: nobody knows"
                 cells.save(tmp_path, cell, total=total, seconds=1, note=note, version="1")
-    text = report.write(tmp_path, ["statlog"], [100], [0, 1])
+    text = report.write(tmp_path, scores.Selection(["statlog"], [100], [0, 1]))
     table = report.read(tmp_path)
     again = "\n".join(f"## {report.heading(f)}\n\n{f(table)}" for f in report.SECTIONS.values())
     assert again == text == (tmp_path / "defaults.md").read_text()
@@ -233,6 +233,7 @@ def test_the_documentation_is_made_of_the_table_alone(tmp_path: Path) -> None:
         (["--steps", "0"], "steps must be whole numbers of at least 1, not '0'"),
         (["--milliseconds", "0"], "milliseconds must be positive, not 0"),
         (["--rewards", "x3"], "unknown scale 'x3'; choose from as is"),
+        (["--features", "x3"], "unknown features 'x3'; choose from raw, standardised"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(
@@ -258,15 +259,26 @@ def test_a_dataset_that_is_not_there_is_said_before_anything_is_played(
 
 
 def test_the_libraries_play_less_unless_all_is_asked_for() -> None:
-    runs = set(plan(["statlog", "adult"], list(problems.SCALES), range(10), CONTESTANTS))
+    runs = set(plan(["statlog", "adult"], problems.VARIANTS, range(10), CONTESTANTS))
     library, default = NAMED["river LinUCB"], NAMED["tsucb"]
     assert (4, "adult", "raw", "as is", library) in runs
     assert (5, "adult", "raw", "as is", library) not in runs
     assert (0, "adult", "standardised", "÷100", library) not in runs
     assert (0, "statlog", "standardised", "÷100", library) in runs
     assert (9, "adult", "standardised", "÷100", default) in runs
-    every = plan(["adult"], list(problems.SCALES), range(10), CONTESTANTS, thorough=True)
+    every = plan(["adult"], problems.VARIANTS, range(10), CONTESTANTS, thorough=True)
     assert (9, "adult", "standardised", "÷100", library) in set(every)
+
+
+def test_runs_are_restored_from_their_table(tmp_path: Path) -> None:
+    whole = cells.Cell("statlog", "raw", "as is", 100, "tsucb", 0)
+    cut = whole._replace(contestant="VW bag")
+    for cell, total, note in ((whole, 12.5, ""), (cut, None, "too slow")):
+        cells.save(tmp_path / "first", cell, total=total, seconds=0.5, note=note, version="1")
+    report.write(tmp_path / "first", scores.Selection(["statlog"], [100], [0]))
+    cells.restore(tmp_path / "second", tmp_path / "first" / "defaults.csv")
+    for cell in (whole, cut):
+        assert cells.load(tmp_path / "second", cell) == cells.load(tmp_path / "first", cell)
 
 
 def test_numbers_and_names() -> None:

@@ -30,11 +30,12 @@ from benchmarks.defaults import cells, problems, report
 from benchmarks.defaults.cells import Cell
 from benchmarks.defaults.contestants import CONTESTANTS, GRID, LIBRARY, MODEL, NAMED, Contestant
 from benchmarks.defaults.play import CUT
-from benchmarks.defaults.scores import CONSTANT
+from benchmarks.defaults.scores import CONSTANT, Selection
 from benchmarks.defaults.workers import Worker, python_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 DATASETS = ["mushroom", "statlog", "covertype", "adult", "census", "jester", "financial"]
+KNOWN = [*DATASETS, *problems.RIVER]  # those of river only if they are asked for
 STEPS, SEEDS = [3_000, 10_000], list(range(10))
 QUICK_DATASETS, QUICK_STEPS, QUICK_SEEDS = ["statlog", "mushroom"], [500], [1000]
 # The other libraries would take days for everything. Without --thorough they get this many seeds,
@@ -84,7 +85,7 @@ def numbers(text: str, what: str, least: int) -> list[int]:
 
 def plan(
     datasets: Sequence[str],
-    scales: Sequence[str],
+    variants: Sequence[tuple[str, str]],
     seeds: Sequence[int],
     contestants: Sequence[Contestant],
     thorough: bool = False,
@@ -92,7 +93,7 @@ def plan(
     """Yield every run, seed by seed, so that a stopped benchmark has played all problems."""
     for count, seed in enumerate(seeds):
         for dataset in datasets:
-            for features, rewards in [v for v in problems.VARIANTS if v[1] in scales]:
+            for features, rewards in variants:
                 for contestant in contestants:
                     prepared = (features, rewards) == (problems.STANDARDISED, "as is")
                     if contestant.role == GRID:
@@ -257,7 +258,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--out", type=Path, default=Path("results/defaults"), metavar="DIR")
     add("--contestants", default="all", metavar="NAMES", help="names, or all, ours, libraries")
-    add("--datasets", metavar="NAMES", help=f"comma-separated, of {', '.join(DATASETS)}")
+    add("--datasets", metavar="NAMES", help=f"comma-separated, of {', '.join(KNOWN)}")
+    add("--features", metavar="NAMES", help="raw, standardised or both (default: both)")
     add("--rewards", metavar="NAMES", help=f"comma-separated, of {', '.join(problems.SCALES)}")
     add("--steps", metavar="NUMBERS", help="numbers of steps (default: 3000,10000)")
     add("--seeds", metavar="NUMBERS", help="numbers and ranges of them (default: 0-9)")
@@ -282,7 +284,12 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"more than {LIBRARY_SEEDS} seeds of the other libraries too, and rescaled rewards on "
         f"more datasets than {', '.join(RESCALED)}: days",
     )
-    add("--report", action="store_true", help="play nothing; write the tables of what is finished")
+    add("--restore", action="store_true", help="begin with the runs in the documentation's table")
+    add(
+        "--report",
+        action="store_true",
+        help="play nothing; write the tables of what these have finished",
+    )
     add("--docs", action="store_true", help="write them into the documentation too")
     options = parser.parse_args(arguments)
     try:
@@ -297,13 +304,15 @@ def check_options(options: argparse.Namespace) -> None:
     quick = options.quick
     datasets = QUICK_DATASETS if quick else DATASETS
     steps, seeds = (QUICK_STEPS, QUICK_SEEDS) if quick else (STEPS, SEEDS)
-    scales = list(problems.SCALES)
+    scales, kinds = list(problems.SCALES), [problems.RAW, problems.STANDARDISED]
     options.contestants = contestants_of(options.contestants)
     options.again = contestants_of(options.again) if options.again else []
     if options.datasets:
-        datasets = one_of(options.datasets, DATASETS, "dataset")
+        datasets = one_of(options.datasets, KNOWN, "dataset")
     options.datasets = datasets
-    options.rewards = one_of(options.rewards, scales, "scale") if options.rewards else scales
+    scales = one_of(options.rewards, scales, "scale") if options.rewards else scales
+    kinds = one_of(options.features, kinds, "features") if options.features else kinds
+    options.variants = [v for v in problems.VARIANTS if v[0] in kinds and v[1] in scales]
     options.steps = numbers(options.steps, "steps", 1) if options.steps else steps
     options.seeds = numbers(options.seeds, "seeds", 0) if options.seeds else seeds
     if not options.milliseconds > 0:
@@ -327,6 +336,8 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
     make = partial(Benchmark, options.out, options.steps, options.milliseconds, read)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
+        if options.restore:
+            cells.restore(options.out, DOCS / "results" / "defaults" / "defaults.csv")
         for dataset in [] if options.report else options.datasets:
             read(dataset)  # raises an error for missing files before anything is played
     except (OSError, ValueError) as error:
@@ -335,7 +346,7 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
         runs = list(
             plan(
                 options.datasets,
-                options.rewards,
+                options.variants,
                 options.seeds,
                 options.contestants,
                 options.thorough,
@@ -352,10 +363,13 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
                 "stopped; what is finished is kept, and the same command goes on", file=sys.stderr
             )
             sys.exit(130)
-    chosen = (options.out, options.datasets, options.steps, options.seeds)
-    print(report.write(*chosen))
+    chosen = Selection(options.datasets, options.steps, options.seeds)
+    if options.report:
+        names = [contestant.name for contestant in options.contestants]
+        chosen = chosen._replace(contestants=names, variants=options.variants)
+    print(report.write(options.out, chosen))
     if options.docs:
-        report.write(*chosen, into=DOCS / "results" / "defaults")
+        report.write(options.out, chosen, into=DOCS / "results" / "defaults")
         runpy.run_path(str(DOCS / "tables.py"), run_name="__main__")
 
 

@@ -1,5 +1,6 @@
 """A cell is one run of one contestant: a file that is complete or absent."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,3 +75,21 @@ def read(out: Path, pattern: str) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def restore(out: Path, table: Path) -> None:
+    """Write the cells of a table of runs that are not in the folder."""
+    with table.open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            cell = Cell(
+                row["dataset"],
+                row["features"],
+                row["rewards"],
+                int(row["steps"]),
+                row["contestant"],
+                int(row["seed"]),
+            )
+            if load(out, cell) is None:
+                total = float(row["total"]) if row["total"] else None
+                rest = {name: row[name] for name in ("version", "note")}
+                save(out, cell, total=total, seconds=float(row["seconds"]), **rest)

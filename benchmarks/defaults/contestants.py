@@ -156,6 +156,17 @@ class MABWiser(AfterEachArm):
         self.bandit.partial_fit(arms, rewards, contexts)
 
 
+class MABWiserTrees(MABWiser):
+    """MABWiser's `TreeBandit` with UCB1 in the leaves: a tree of each arm, fitted at every step."""
+
+    def __init__(self, arms: int, features: int, seed: int) -> None:
+        from mabwiser.mab import MAB, LearningPolicy, NeighborhoodPolicy
+
+        AfterEachArm.__init__(self, arms)
+        rule, leaves = LearningPolicy.UCB1(alpha=1.25), NeighborhoodPolicy.TreeBandit()
+        self.bandit = MAB(list(range(arms)), rule, leaves, seed=seed)
+
+
 class LinUCB(AfterEachArm):
     """LinUCB of contextualbandits."""
 
@@ -175,17 +186,16 @@ class LinUCB(AfterEachArm):
         self.bandit.partial_fit(contexts, arms, rewards)
 
 
-class LogisticEpsilonGreedy:
+class Refitted:
     """The notebook of contextualbandits: 50 arms at random, then a new fit every 50 rounds."""
 
     BATCH = 50
 
-    def __init__(self, arms: int, features: int, seed: int) -> None:
-        from contextualbandits.online import EpsilonGreedy
-        from sklearn.linear_model import LogisticRegression
+    def __init__(self, arms: int, features: int, seed: int, *, rule: str, base: str = "") -> None:
+        from contextualbandits import online
 
-        base = LogisticRegression(solver="lbfgs")
-        self.bandit = EpsilonGreedy(base, nchoices=arms, random_state=seed + 1, njobs=1)
+        options = {"base_algorithm": estimator(base)} if base else {}
+        self.bandit = getattr(online, rule)(nchoices=arms, random_state=seed + 1, **options)
         self.arms, self.rng = arms, random.Random(seed)
         self.seen: list[tuple[Floats, int, float]] = []
 
@@ -201,6 +211,35 @@ class LogisticEpsilonGreedy:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # fits that end before they converge
                 self.bandit.fit(contexts, arms, rewards)
+
+
+def estimator(name: str) -> Any:
+    """Return a classifier of scikit-learn."""
+    if name == "tree":
+        from sklearn.tree import DecisionTreeClassifier
+
+        return DecisionTreeClassifier()
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(solver="lbfgs")
+
+
+class SpaceBandits:
+    """Thompson sampling of space-bandits: Bayesian regressions on a network's last layer."""
+
+    def __init__(self, arms: int, features: int, seed: int) -> None:
+        import torch
+        from space_bandits import NeuralBandits
+
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        self.bandit = NeuralBandits(arms, features, verbose=False)
+
+    def choose(self, x: Floats) -> int:
+        return int(self.bandit.action(x))
+
+    def learn(self, x: Floats, arm: int, reward: float) -> None:
+        self.bandit.update(x, arm, reward)
 
 
 class River:
@@ -382,6 +421,13 @@ CONTESTANTS = [
         made(VowpalWabbit, options="--squarecb"),
     ),
     Contestant(
+        "VW bag",
+        "vowpalwabbit",
+        LIBRARY,
+        "--cb_explore_adf -q UA --interactions UUA --bag 5",
+        made(VowpalWabbit, options="--interactions UUA --bag 5"),
+    ),
+    Contestant(
         "MABWiser LinUCB",
         "mabwiser",
         LIBRARY,
@@ -396,6 +442,13 @@ CONTESTANTS = [
         made(MABWiser, rule="LinTS", alpha=1.5),
     ),
     Contestant(
+        "MABWiser trees",
+        "mabwiser",
+        LIBRARY,
+        "UCB1(alpha=1.25), TreeBandit()",
+        made(MABWiserTrees),
+    ),
+    Contestant(
         "contextualbandits LinUCB", "contextualbandits", LIBRARY, "LinUCB(nchoices)", made(LinUCB)
     ),
     Contestant(
@@ -403,7 +456,23 @@ CONTESTANTS = [
         "contextualbandits",
         LIBRARY,
         "EpsilonGreedy(LogisticRegression(), nchoices), fitted every 50 rounds",
-        made(LogisticEpsilonGreedy),
+        made(Refitted, rule="EpsilonGreedy", base="logistic"),
+        binary=True,
+    ),
+    Contestant(
+        "contextualbandits trees",
+        "contextualbandits",
+        LIBRARY,
+        "PartitionedTS(nchoices), fitted every 50 rounds",
+        made(Refitted, rule="PartitionedTS"),
+        binary=True,
+    ),
+    Contestant(
+        "contextualbandits bagged trees",
+        "contextualbandits",
+        LIBRARY,
+        "BootstrappedUCB(DecisionTreeClassifier(), nchoices), fitted every 50 rounds",
+        made(Refitted, rule="BootstrappedUCB", base="tree"),
         binary=True,
     ),
     Contestant("river LinUCB", "river", LIBRARY, "LinUCBDisjoint()", made(River)),
@@ -430,6 +499,13 @@ CONTESTANTS = [
         LIBRARY,
         "LinUCB(dim, n_actions), whose epsilon is 0",
         made(OpenBanditPipeline, rule="LinUCB"),
+    ),
+    Contestant(
+        "space-bandits neural",
+        "space_bandits",
+        LIBRARY,
+        "NeuralBandits(num_actions, num_features)",
+        made(SpaceBandits),
     ),
     Contestant("coba VW", "coba", LIBRARY, "VowpalEpsilonLearner()", made(Coba)),
 ]

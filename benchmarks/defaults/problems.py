@@ -1,4 +1,4 @@
-"""The seven datasets as bandits with the rewards of all arms.
+"""The seven datasets, and three tables of river, as bandits with the rewards of all arms.
 
 The package's own loaders standardise four of the datasets, using all rows. Here features stay raw,
 so that a library can be given what a new user would give it.
@@ -29,6 +29,7 @@ SCALES = {"as is": (1.0, 0.0), "×100": (100.0, 0.0), "÷100": (0.01, 0.0), "+10
 # Rewards are rescaled with standardised features, where every library is at its best.
 VARIANTS = [(RAW, "as is"), *((STANDARDISED, scale) for scale in SCALES)]
 
+RIVER = {"bananas": "Bananas", "segments": "ImageSegments", "phishing": "Phishing"}
 JESTER_ARMS = 8
 LONGEST = 10_000  # always drawn, so that the number of steps changes nothing
 PORTFOLIOS, PORTFOLIO_NOISE = 8, 0.01
@@ -116,7 +117,9 @@ def draw(table: Table, features: str, seed: int, steps: int) -> Stream:
 
 
 def read(name: str) -> Table:
-    """Read a dataset from its files, which `tsucb data get` downloads."""
+    """Read a dataset from its files, which `tsucb data get` downloads; river brings its tables."""
+    if name in RIVER:
+        return read_river(name)
     bandit, nothing = datasets.load(name), np.empty(0, np.int64)
     if name == "mushroom":
         edible = bandit.edible.astype(np.int64)
@@ -127,6 +130,19 @@ def read(name: str) -> Table:
         return Table(name, bandit.contexts, nothing, bandit.arms, invest)
     features = one_hot(read_columns(name)[0])
     return Table(name, features, bandit.labels, bandit.arms, classify)
+
+
+def read_river(name: str) -> Table:
+    """Return a table that comes with river; raise ValueError if river is not installed."""
+    try:
+        from river import datasets as tables
+    except ImportError:
+        raise ValueError(f"{name} needs river: pip install river") from None
+    rows = list(getattr(tables, RIVER[name])())
+    names = sorted({str(label) for _, label in rows})
+    features = np.array([[float(value) for value in x.values()] for x, _ in rows])
+    labels = np.array([names.index(str(label)) for _, label in rows])
+    return Table(name, features, labels, len(names), classify)
 
 
 def read_columns(name: str) -> tuple[pd.DataFrame, Integers]:

@@ -20,6 +20,7 @@ from benchmarks.defaults.scores import (
     PROBLEM,
     PURELY_GREEDY,
     Key,
+    Selection,
     Totals,
     by_problem,
     frame,
@@ -37,24 +38,18 @@ TARGETS = {"library": 98.0, "grid": 97.0}  # per cent of the best one's reward, 
 Runs = dict[Key, Totals]
 
 
-def write(
-    out: Path,
-    datasets: Sequence[str],
-    steps: Sequence[int],
-    seeds: Sequence[int],
-    into: Path | None = None,
-) -> str:
+def write(out: Path, chosen: Selection, into: Path | None = None) -> str:
     """Write the table, the figures and the sections of what is finished; return the sections.
 
     The files go to the folder of the cells, or `into` another.
     """
-    table = frame(out, datasets, steps, seeds)
+    table = frame(out, chosen)
     into = into or out
     into.mkdir(parents=True, exist_ok=True)
     write_whole(into / "defaults.csv", table.to_csv(index=False, float_format="%.10g"))
     scores = percentages(by_problem(table))
     if scores:
-        save_pictures(partial(figure.draw, scores, list(steps)), into, "defaults")
+        save_pictures(partial(figure.draw, scores, list(chosen.steps)), into, "defaults")
     text = "\n".join(f"## {heading(make)}\n\n{make(table)}" for make in SECTIONS.values())
     if into == out:
         write_whole(out / "defaults.md", text)

@@ -49,15 +49,30 @@ Totals = dict[str, "pd.Series[Any]"]  # contestant → totals by seed
 Scores = dict[Key, dict[str, Ratio]]
 
 
-def frame(
-    out: Path, datasets: Sequence[str], steps: Sequence[int], seeds: Sequence[int]
-) -> pd.DataFrame:
-    """Return the finished runs of these datasets, steps and seeds, in the order of the tables."""
-    rows = [
-        cell
-        for cell in cells.finished(out)
-        if cell["dataset"] in datasets and cell["steps"] in steps and cell["seed"] in seeds
-    ]
+class Selection(NamedTuple):
+    """Which of the finished runs a report is of."""
+
+    datasets: Sequence[str]
+    steps: Sequence[int]
+    seeds: Sequence[int]
+    contestants: Sequence[str] = tuple(NAMED)
+    variants: Sequence[tuple[str, str]] = tuple(VARIANTS)
+
+    def has(self, cell: dict[str, Any]) -> bool:
+        """Return whether a finished cell is selected; the best constant arm always is."""
+        names = (*self.contestants, CONSTANT)
+        return (
+            cell["dataset"] in self.datasets
+            and cell["steps"] in self.steps
+            and cell["seed"] in self.seeds
+            and cell["contestant"] in names
+            and (cell["features"], cell["rewards"]) in self.variants
+        )
+
+
+def frame(out: Path, chosen: Selection) -> pd.DataFrame:
+    """Return the finished runs that are selected, in the order of the tables."""
+    rows = [cell for cell in cells.finished(out) if chosen.has(cell)]
     table = pd.DataFrame(rows, columns=[*COLUMNS, "total", "seconds", "version", "note"])
     table["total"] = table.total.astype(float)
     variants = [f"{f} {r}" for f, r in VARIANTS]
@@ -65,7 +80,7 @@ def frame(
     order = pd.DataFrame(
         {
             "steps": table.steps,
-            "dataset": table.dataset.map(list(datasets).index),
+            "dataset": table.dataset.map(list(chosen.datasets).index),
             "variant": (table.features + " " + table.rewards).map(variants.index),
             "contestant": table.contestant.map(names.index),
             "seed": table.seed,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.output import processor
-from benchmarks.peers import report
+from benchmarks.peers import libraries, report
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = Path(sys.prefix) / "peers"
@@ -35,6 +35,7 @@ PACKAGES: dict[str, list[list[str]]] = {
     "bayesianbandits": [["bayesianbandits"]],
     "obp": [["--no-deps", "obp"], ["numpy", "scikit-learn"]],
     "coba": [["coba", "numpy", "vowpalwabbit"]],
+    "space_bandits": [["space-bandits"]],
 }
 
 INSTALL_SECONDS = 300
@@ -124,7 +125,7 @@ def main() -> None:
     )
     parser.add_argument("--only", help="comma-separated names of libraries", metavar="NAMES")
     options = parser.parse_args()
-    known = ["tsucb", *PACKAGES]
+    known = ["tsucb", *(name for name in PACKAGES if hasattr(libraries, name))]
     names = options.only.split(",") if options.only else known
     if unknown := set(names) - set(known):
         parser.error(

@@ -40,7 +40,8 @@ from tsucb.models.adaptive_linear import (
 )
 from tsucb.models.change import (
     FAR,
-    LEFT,
+    LITTLE,
+    NEAR,
     NONE,
     Change,
     NoticedChange,
@@ -426,13 +427,16 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    if left_alone(change, model.looks, arm, change.faded.size) and z > FAR:
+    alone, played = left_alone(change, model.looks, arm, change.faded.size), change.played[arm]
+    if alone and z > FAR:
         doubt(state, arm)
     add_to_sums(state.linear, arm, row)
     if widely:
         add_to_sums(state.curved, arm, wide)
     if state.linear.known[0]:
         notice(change, arm, z)
+    if alone and NEAR < z <= FAR:
+        change.played[arm] = played  # look once more
     if change.changes[0] >= REPEATED:
         fade_in_turn(state)
 
@@ -440,11 +444,17 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
 @compiled
 def doubt(state, arm):  # type: ignore[no-untyped-def]
     """Let what was known of an arm count little, in place, and have posteriors follow from it."""
-    weight = LEFT / max(state.linear.moments[arm, 0, 0], LEFT)
-    state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
+    weight = LITTLE / max(state.linear.moments[arm, 0, 0], LITTLE)
+    fade_both(state, arm, weight, np.log(weight))
+    state.linear.due[0] = 0.0
+
+
+@compiled
+def fade_both(state, arm, weight, fading):  # type: ignore[no-untyped-def]
+    """Let what was seen of an arm count `weight` times as much, in place; `fading` is its log."""
+    state.change.faded[arm] = max(state.change.faded[arm] + fading, -1e9)
     fade_arm(state.linear, arm, weight)
     fade_arm(state.curved, arm, weight)
-    state.linear.due[0] = 0.0
 
 
 @compiled
@@ -454,10 +464,8 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
     arm, rate = int(change.life[0]) % arms, RATE * change.changes[0] / change.life[0]
     fading = arms * np.log(max(1.0 - rate, LEAST_WEIGHT))
     weight = np.exp(fading)
-    change.faded[arm] = max(change.faded[arm] + fading, -1e9)
-    fade_arm(state.linear, arm, weight)
+    fade_both(state, arm, weight, fading)
     widen(state.linear.regressions, arm, 1.0 / np.sqrt(weight))
-    fade_arm(state.curved, arm, weight)
     if state.bends[0]:
         widen(state.curved.regressions, arm, 1.0 / np.sqrt(weight))
 

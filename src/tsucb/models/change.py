@@ -19,7 +19,8 @@ those of each; K of them have 1/K each. What they win together is the evidence f
 An arm that is not played gives no evidence. So a small share of the decisions *look again* at the
 arm that was left alone longest, fewer the longer nothing has changed: their number grows as √n. If
 the reward of an arm that was left alone is far above what was believed of it, what was known of the
-arm counts little, and the policy finds out whether it has become better.
+arm counts next to nothing, and the policy finds out whether it has become better. If the reward is
+only somewhat above it, the arm is soon looked at once more.
 
 References: Shafer and Vovk (2019), "Game-theoretic foundations for probability and finance"; Shin,
 Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection".
@@ -49,6 +50,8 @@ GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
 WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
 TAKEN = 0.75  # share of the looks that TS-UCB takes up
 FAR = 2.0  # standard deviations above what was believed of an arm that was left alone
+NEAR = 1.0  # and from here on, it is soon looked at once more
+LITTLE = 0.25  # rewards that what was known of an arm far above it is worth afterwards
 
 LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
 OTHERS = 0.3  # share of what was known of other arms
