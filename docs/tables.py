@@ -103,6 +103,8 @@ def true_prior() -> str:
 def fixed_arms() -> str:
     """Regret of the default with fixed arms, beside that of the conjugate model."""
     results = pd.read_csv(RESULTS / "fixed-arms.csv")
+    spread = results.worst_error.map(lambda error: "" if pd.isna(error) else f" ± {error:.0f}")
+    results["worst"] = results.worst_percent.map("{:.0f}".format) + spread
     rows = [
         (
             f"{r.arms}",
@@ -110,11 +112,13 @@ def fixed_arms() -> str:
             r.model,
             r.policy,
             f"{r.mean:.0f} ± {r.error:.0f}",
-            f"{r.worst_percent:.0f}",
+            r.worst,
+            f"{r.runs:,}",
         )
         for r in results.itertuples()
     ]
-    return markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %"], rows, 4)
+    table = markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %", "runs"], rows, 4)
+    return f"{table}\n{measured('python benchmarks/fixed_arms.py FILE.csv', results)}"
 
 
 def few_arms() -> str:
