@@ -2,6 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One process more than there are cores, as some tests wait for something.
+PYTEST = python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal
+# uv takes seconds where pip takes a minute; pip knows indexes that uv does not.
+INSTALL = @$(BIN)/uv pip install --quiet --python .venv --editable '.[$(1)]' || $(PIP) install --editable '.[$(1)]'
 
 .PHONY: help reproduce test lint types unit test-public coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
 .DEFAULT_GOAL := help
@@ -13,18 +17,20 @@ help: ## list the commands
 	@$(PYTHON) -c 'import sys; sys.exit("tsucb needs Python 3.11 or later; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing tsucb into .venv ..."
-	@$(PIP) install --editable '.[paper]'
+	-@$(PIP) install uv
+	$(call INSTALL,paper)
 	@touch $@
 
 .venv/test: .venv/core
 	@echo "installing the test tools into .venv ..."
-	@$(PIP) install --editable '.[test]'
+	$(call INSTALL,test)
 	@touch $@
 
 reproduce: .venv/core ## set up, then reproduce Figure 1 of the paper at small scale
 	@$(BIN)/tsucb reproduce figure1 --out results/figure1
 
-test: lint types unit ## set up, then formatter, linter, type checker and all tests
+test: lint ## set up, then formatter, linter, type checker and all tests
+	@$(MAKE) --no-print-directory --jobs 2 types unit  # the type checker has one process
 
 lint: .venv/test ## formatter and linter
 	@$(BIN)/ruff format --check .
@@ -34,17 +40,17 @@ types: .venv/test ## type checker, strict
 	@$(BIN)/mypy
 
 unit: .venv/test ## the tests
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@$(BIN)/$(PYTEST)
 
 coverage: .venv/test ## which lines the tests run, by module (compiled functions count as run when they are called in Python)
 	@$(PIP) install pytest-cov
-	@$(BIN)/python -m pytest -n auto --dist worksteal --cov=tsucb --cov-report=term $(ARGS)
+	@$(BIN)/$(PYTEST) --cov=tsucb --cov-report=term $(ARGS)
 
 lowest: ## the tests with the lowest dependencies, in a virtual environment of their own (PYTHON=python3.13 for another version)
 	@$(PYTHON) -m venv .venv/lowest
 	@.venv/lowest/bin/python -m pip --quiet install uv
 	@.venv/lowest/bin/uv pip install --quiet --python .venv/lowest --resolution lowest-direct --editable '.[test]'
-	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/python -m pytest -n auto --dist worksteal -W ignore::DeprecationWarning $(ARGS)
+	@TSUCB_CACHE=$(CURDIR)/.venv/lowest/cache .venv/lowest/bin/$(PYTEST) -W ignore::DeprecationWarning $(ARGS)
 
 lean: ## the size of a plain installation, and the time of its import
 	@rm -rf .venv/lean && $(PYTHON) -m venv .venv/lean
@@ -58,7 +64,7 @@ dist: .venv/test ## the wheel and the archive, checked, into dist/
 	@$(BIN)/python -m twine check --strict dist/*
 
 test-public: .venv/test ## the tests with Numba's own compiler, without the accelerator (slow)
-	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/python -m pytest -n auto --dist worksteal
+	@TSUCB_COMPILER=public TSUCB_CACHE=$(CURDIR)/.venv/public $(BIN)/$(PYTEST)
 
 stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts and forged files (an hour)
 	@$(BIN)/python tests/stress.py 120
@@ -67,7 +73,7 @@ stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts an
 	@$(BIN)/python tests/forgery.py 100000
 
 sanitize: .venv/test ## the tests with every index of compiled code checked (slow)
-	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/python -m pytest -n auto --dist worksteal
+	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/$(PYTEST)
 
 audit: .venv/test ## known vulnerabilities of all that is installed (asks a public database)
 	@$(PIP) install pip-audit
@@ -84,7 +90,7 @@ bench-defaults: .venv/core ## rewards with nothing set, beside other libraries a
 
 .venv/docs: .venv/core
 	@echo "installing the documentation tools into .venv ..."
-	@$(PIP) install --editable '.[docs]'
+	$(call INSTALL,docs)
 	@touch $@
 
 docs: .venv/docs ## the documentation, into site/

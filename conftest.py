@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import matplotlib
 from hypothesis import settings
 
-# Modules and compilers keep nearly all that they make: to look for garbage among it is in vain.
+# Collecting during imports frees almost nothing.
 gc.disable()
 
 matplotlib.use("Agg")
@@ -23,7 +23,7 @@ collect_ignore = [
 
 
 def pytest_collection_finish() -> None:
-    """From here on, look for garbage among what the tests make, and seldom."""
+    """Collect garbage again, rarely, and only among objects that the tests make."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()

@@ -9,7 +9,8 @@ rewards. The truth is the value over all contexts. Predictions are the logging a
 time of each decision.
 
 The recommended workflow: `Agent(exploration=0.05)` logs clicks, `compare` asks about other agents.
-The truth is the value of what they would choose at the decisions of the log.
+The truth is the value of what they would choose at the decisions of the log. TS-UCB(11) against
+TS-UCB(10) is an A/A test.
 
 Replay: `compare` on clicks of arms drawn at random. The truth is the mean over all logs.
 """
@@ -182,6 +183,7 @@ def estimator_rows(arms: int, size: int, rewards: str, logs: int) -> Iterator[Ro
 
 AGENTS: dict[str, dict[str, Any]] = {
     "default": {},
+    "TS-UCB(10)": {"policy": tsucb.TSUCB(10)},
     "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
     "no context": {"model": "BernoulliArms"},
     "Random": {"policy": tsucb.Random()},
@@ -240,6 +242,7 @@ def replay_rows(size: int, logs: int) -> Iterator[Row]:
     """Yield what `compare` says by replay, on clicks of arms drawn at random."""
     agents: dict[str, dict[str, Any]] = {
         "default": {},
+        "TS-UCB(10)": {"policy": tsucb.TSUCB(10)},
         "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
         "greedy": {"policy": tsucb.Greedy(), "model": "BernoulliArms"},
     }

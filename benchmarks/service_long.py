@@ -88,7 +88,7 @@ async def fill(folder: Path, events: int, arms: int, features: int) -> None:
                 "snapshot": max(
                     [len(body or b"") for _, body in store.snapshots(loop.number)], default=0
                 ),
-                "waiting": len(loop.waiting),
+                "waiting": len(loop.open_decisions),
                 "last": not marks,
             }
             print(json.dumps(line), flush=True)

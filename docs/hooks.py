@@ -7,12 +7,13 @@ the signature, the docstring and the public methods of that name. Methods can be
 import inspect
 import re
 import sys
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from interfaces import ENTRY, find, source_link  # noqa: E402
+from interfaces import ELSEWHERE, ENTRY, find, source_link  # noqa: E402
 
 import tsucb  # noqa: E402
 
@@ -59,7 +60,7 @@ def document(name: str) -> str:
     thing = find(name)
     short = name.rpartition(".")[2]
     parts = [f"## {short}", signature(name, thing), source_link(thing)]
-    parts.append(prose(inspect.getdoc(thing) or ""))
+    parts.append(prose(described(thing)))
     for owner in owners(thing) if inspect.isclass(thing) else ():
         for member, value in vars(owner).items():
             if documented(owner, member):
@@ -68,6 +69,12 @@ def document(name: str) -> str:
                 parts.append(signature(f"{short.lower()}.{member}", call) if call else "")
                 parts.append(prose(inspect.getdoc(value) or ""))
     return "\n\n".join(part for part in parts if part)
+
+
+def described(thing: Any) -> str:
+    """Return the docstring, with that of the module where it sends the reader there."""
+    text, found = ELSEWHERE.subn("", inspect.getdoc(thing) or "")
+    return f"{text}\n\n{inspect.getdoc(inspect.getmodule(thing))}" if found else text
 
 
 def marked(text: str) -> list[str]:
@@ -86,12 +93,15 @@ def owners(thing: type) -> list[type]:
 def documented(owner: type, name: str) -> bool:
     """Whether a member of a class belongs on the page: public, described, and new in this class."""
     value = vars(owner)[name]
-    described = inspect.isfunction(value) or isinstance(
-        value, property | classmethod | staticmethod
-    )
+    is_call = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
     inherited = any(name in vars(base) for base in owner.__mro__[1:])
-    internal = name.startswith(("_", "check_"))
-    return described and bool(inspect.getdoc(value)) and not inherited and not internal
+    internal = name.startswith(("_", "check_")) or is_setting(value)
+    return is_call and bool(inspect.getdoc(value)) and not inherited and not internal
+
+
+def is_setting(value: Any) -> bool:
+    """Whether a member is a field of a record, which its parameters describe."""
+    return isinstance(value, property) and isinstance(value.fget, itemgetter)
 
 
 def signature(name: str, thing: Any) -> str:
@@ -99,18 +109,20 @@ def signature(name: str, thing: Any) -> str:
     if isinstance(thing, classmethod | staticmethod):
         thing = thing.__func__
     try:
-        described = inspect.signature(thing)
+        call = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
     hidden = ("self", "cls", "_cls")
-    parameters = [p for p in described.parameters.values() if p.name not in hidden]
+    parameters = [p for p in call.parameters.values() if p.name not in hidden]
     texts, starred = [], False
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             texts.append("*")
             starred = True
+        if get_origin(parameter.annotation) is Annotated:  # with the check of a setting
+            parameter = parameter.replace(annotation=parameter.annotation.__origin__)
         texts.append(plain(str(parameter)))
-    result = described.return_annotation
+    result = call.return_annotation
     arrow = (
         ""
         if result in (inspect.Signature.empty, None) or inspect.isclass(thing)

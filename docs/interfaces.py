@@ -22,6 +22,9 @@ SOURCE = f"https://github.com/tsucb/tsucb/blob/v{tsucb.__version__}"
 # can be read where the pages are not built.
 ENTRY = re.compile(r"^(?:::: (?P<new>\S+)|- \[`(?P<old>tsucb[\w.]*)`\]\(\S+\).*)$", re.MULTILINE)
 
+# A docstring that sends the reader of the source to that of the module.
+ELSEWHERE = re.compile(r"; see the top of this (?:file|module)")
+
 
 def find(name: str) -> Any:
     """Return the object of a dotted name, which may be inside a class or a module."""
@@ -62,7 +65,7 @@ def entry(name: str, page: Path) -> str:
     except (TypeError, OSError, ValueError):  # a union of classes
         path = Path("src") / "tsucb" / name.split(".")[1] / "__init__.py"
         path = path if (ROOT / path).exists() else Path("src/tsucb/beliefs/__init__.py")
-    summary = (inspect.getdoc(thing) or "").partition("\n")[0]
+    summary = ELSEWHERE.sub("", (inspect.getdoc(thing) or "").partition("\n")[0])
     return f"- [`{name}`]({os.path.relpath(ROOT / path, page.parent)}): {summary}"
 
 

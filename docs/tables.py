@@ -65,6 +65,7 @@ def intervals(model: str = "AdaptiveLinear") -> str:
     """Coverage of a model's intervals by time, for each number of arms."""
     results = pd.read_csv(RESULTS / "intervals.csv")
     results = results[(results.model == model) & (results.play == "uniform")]
+    results["rewards"] += results.about.map({"all": "", "sold": ", once sold"})
     return interval_rows(results, ["features", "rewards"])
 
 
@@ -77,7 +78,8 @@ def intervals_others() -> str:
     """The same of the other models, where they were measured."""
     results = pd.read_csv(RESULTS / "intervals.csv")
     elsewhere = ("AdaptiveLinear", "LogisticArms")
-    results = results[~results.model.isin(elsewhere) & (results.play == "uniform")]
+    shown = (results.play == "uniform") & (results.about == "all")
+    results = results[shown & ~results.model.isin(elsewhere)]
     return interval_rows(results, ["model", "features", "rewards"])
 
 
@@ -371,8 +373,6 @@ def exploration() -> str:
     noises = sorted(results.noise.unique())
     rows = []
     for (epsilon, arms), group in results.groupby(["epsilon", "arms"]):
-        if arms not in (3, 10, 60):
-            continue
         percent = group.set_index("noise").percent_of_no_floor
         lost = results[(results.epsilon == epsilon) & (results.arms == arms)].percent_of_gain_lost
         rows.append(
@@ -433,9 +433,9 @@ def coverage() -> str:
 def coverage_workflow() -> str:
     """Intervals of `compare`: how often given, how often right, how wide, how often decisive."""
     results = pd.read_csv(RESULTS / "coverage.csv")
-    workflow = results.logger.str.startswith("default agent") | (results.estimator == "replay")
-    results = results[workflow & ~results.target.str.contains("as logged")]
-    results = results.rename(columns={"size": "decisions"}).sort_values("estimator", kind="stable")
+    workflow = results.logger.str.contains(" agent ") | (results.estimator == "replay")
+    results = results[workflow].rename(columns={"size": "decisions"})
+    results = results.sort_values("estimator", kind="stable")
     rows = [
         [
             f"{r.arms} arms, {r.decisions:,} decisions, {r.logger}",
@@ -448,7 +448,8 @@ def coverage_workflow() -> str:
         for r in results.itertuples()
     ]
     head = ["log of clicks", "method", "asked about", "covers", "width", "decided"]
-    return markdown(head, rows, 3)
+    line = measured("python benchmarks/coverage.py FILE.csv", results)
+    return f"{markdown(head, rows, 3)}\n{line}"
 
 
 def _covers(row: Any) -> str:

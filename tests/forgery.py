@@ -1,24 +1,31 @@
 """Files of agents that lie, with a right checksum: refused in a sentence, or harmless.
 
     python tests/forgery.py 100000
+    python tests/forgery.py logs 5000
 
 Every mutant must be refused by one `ValueError`, soon, or give an agent that decides and learns
-without a number that is not finite, and that can be saved and loaded again.
+without a number that is not finite, and that can be saved and loaded again. Decision logs that lie,
+as journals and as Parquet files, must be refused in the same way, or be read and reported.
 """
 
+import contextlib
 import faulthandler
 import hashlib
+import io
 import json
 import math
 import resource
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 import tsucb
+from tsucb.agent.decision_log import write_parquet
+from tsucb.logs.live import report
 
 SLOW = 2.0  # seconds of the processor for one mutant that are too many
 PATIENCE = 60  # seconds after which a mutant is taken to hang
@@ -106,25 +113,32 @@ THINGS = [
 ]  # fmt: skip
 
 
+def mutate_entry(rng, values):
+    """Change one entry of a JSON value, in place."""
+    everywhere = list(places(values))
+    if not everywhere:
+        return
+    path = everywhere[rng.integers(len(everywhere))]
+    holder = values
+    for key in path[:-1]:
+        holder = holder[key]
+    old, kind = holder[path[-1]], rng.random()
+    if isinstance(old, int | float) and not isinstance(old, bool) and kind < 0.6:
+        options = [*NUMBERS, old + 1, old - 1, 2 * old, -old]
+        holder[path[-1]] = options[rng.integers(len(options))]
+    elif kind < 0.85:
+        options = THINGS + NUMBERS
+        holder[path[-1]] = options[rng.integers(len(options))]
+    elif isinstance(holder, list) and kind < 0.93:
+        holder.insert(path[-1], json.loads(json.dumps(old)))
+    else:
+        del holder[path[-1]]
+
+
 def mutate(rng, header, arrays):
     """Change one entry of the header or one number in an array."""
     if rng.random() < 0.5:
-        everywhere = list(places(header))
-        path = everywhere[rng.integers(len(everywhere))]
-        holder = header
-        for key in path[:-1]:
-            holder = holder[key]
-        old, kind = holder[path[-1]], rng.random()
-        if isinstance(old, int | float) and not isinstance(old, bool) and kind < 0.6:
-            options = [*NUMBERS, old + 1, old - 1, 2 * old, -old]
-            holder[path[-1]] = options[rng.integers(len(options))]
-        elif kind < 0.85:
-            options = THINGS + NUMBERS
-            holder[path[-1]] = options[rng.integers(len(options))]
-        elif isinstance(holder, list) and kind < 0.93:
-            holder.insert(path[-1], json.loads(json.dumps(old)))
-        else:
-            del holder[path[-1]]
+        mutate_entry(rng, header)
         return arrays
     listed = header.get("arrays")
     listed = listed if isinstance(listed, list) else []
@@ -248,16 +262,96 @@ def fuzz(mutants, seed=0, folder=None, report=None):
     return counts, failures
 
 
-if __name__ == "__main__":
-    begun = time.perf_counter()
-    how_many = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    counts, failures = fuzz(
-        how_many,
-        int(sys.argv[2]) if len(sys.argv) > 2 else 0,
-        sys.argv[3] if len(sys.argv) > 3 else None,
-        lambda *now: print(*now, flush=True),
-    )
+# Decision logs
+
+
+def logged_rows():
+    """Return the rows of a small log with everything in it."""
+    rng, rows = np.random.default_rng(0), []
+    agent = tsucb.Agent(["a", "b", 3], exploration=0.3, seed=1, log=rows.append)
+    for step in range(30):
+        context = {"age": float(rng.normal()), "city": str(rng.choice(["Rome", "Oslo"]))}
+        decision = agent.choose(context if step % 7 else None)
+        if step % 3:
+            agent.reward(decision.id, float(rng.integers(2)))
+    agent.expire(-1.0)
+    return rows
+
+
+def forge_log(rng, rows, folder):
+    """Write rows into a folder with an entry or some bytes that are wrong."""
+    rows = json.loads(json.dumps(rows))
+    for _ in range(int(rng.integers(1, 3))):
+        row = rows[rng.integers(len(rows))]
+        context = row.get("context") if isinstance(row, dict) else None
+        if isinstance(context, str) and rng.random() < 0.3:
+            held = {"context": json.loads(context)}
+            mutate_entry(rng, held)
+            row["context"] = json.dumps(held.get("context"))
+        else:
+            mutate_entry(rng, row if isinstance(row, dict) and rng.random() < 0.9 else rows)
+    lines = [json.dumps(row) if rng.random() > 0.0003 else "[" * 100_000 for row in rows]
+    data, path = "\n".join([*lines, ""]).encode(), folder / "1.jsonl"
+    if rng.random() < 0.4:
+        with contextlib.suppress(TypeError, ValueError, AttributeError, OverflowError):
+            write_parquet([rows], file := io.BytesIO())  # which writes only what fits its columns
+            data, path = file.getvalue(), folder / "1.parquet"
+    if rng.random() < 0.3:
+        spoiled = bytearray(data)
+        for _ in range(int(rng.integers(1, 4))):
+            spoiled[rng.integers(len(spoiled))] = rng.integers(256)
+        data = bytes(spoiled)
+    path.write_bytes(data)
+
+
+def examine_log(folder):
+    """Return "refused" or "read" for a forged log; raise AssertionError for anything else."""
+    begun, outcome = time.process_time(), "read"
+    try:
+        tsucb.logs.read_decision_log(folder)
+        decisions = tsucb.logs.read_decisions(folder).rewarded(0)
+        assert np.isfinite(decisions.reward).all()
+        report(folder, folder / "page.html")
+    except (ValueError, TypeError) as error:
+        outcome, text = "refused", str(error)
+        assert "\n" not in text, text
+        assert len(text) < 1000, text
+    took = time.process_time() - begun
+    assert took < SLOW, f"{outcome} after {took:.1f} s"
+    return outcome
+
+
+def fuzz_logs(mutants, seed=0, report=None):
+    """Examine this many forged logs; return what became of them."""
+    counts, failures, rows = {"refused": 0, "read": 0}, [], logged_rows()
+    rng = np.random.default_rng(seed)
+    for number in range(mutants):
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            forge_log(rng, rows, Path(folder))
+            try:
+                counts[examine_log(Path(folder))] += 1
+            except Exception as error:
+                failures.append((number, type(error).__name__, str(error)[:200]))
+        if report and number % 1000 == 999:
+            report(number + 1, counts, len(failures))
+    return counts, failures
+
+
+def main():
+    """Run as the first lines of this file say."""
+    begun, words = time.perf_counter(), sys.argv[1:]
+    work = fuzz_logs if words[:1] == ["logs"] else fuzz
+    words = words[work is fuzz_logs :]
+    how_many = int(words[0]) if words else 100_000
+    seed = int(words[1]) if len(words) > 1 else 0
+    more = {"folder": words[2]} if len(words) > 2 else {}
+    counts, failures = work(how_many, seed, report=lambda *now: print(*now, flush=True), **more)
     for failure in failures[:40]:
         print(*failure)
     print(counts, f"{len(failures)} failures in {how_many}, {time.perf_counter() - begun:.0f} s")
     sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -25,6 +25,7 @@ import pandas as pd
 
 import tsucb
 from tsucb.agent.machine import CLOSED, DECISIONS
+from tsucb.files import ASIDE
 
 ARMS = ["a", "b", "c"]
 CITIES = ["Rome", "Oslo", None, "Bonn"]
@@ -357,6 +358,11 @@ COMMANDS = [
     ["simulate", "linear", "--runs", "400", "--horizon", "4000"],
     ["reproduce", "figure1"],
     ["warm"],
+    ["evaluate", "log.csv", "--uniform", "--policy=TS,IDS(1000)", "--out=table.csv"],
+    ["evaluate", "log.csv", "--uniform", "--agent=a.toml", "--report=page.html"],
+    ["data", "make-news", "news", "--days=20", "--workers=2"],
+    ["data", "check"],
+    ["serve", "--demo", "--data=loops", "--port=0"],
 ]
 
 
@@ -366,12 +372,18 @@ def commands(seed, folder):
     where = tempfile.mkdtemp(dir=folder)
     # A shell's background jobs ignore Ctrl-C, and so would what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    command = [sys.executable, "-m", "tsucb", *COMMANDS[seed % len(COMMANDS)]]
+    rows = "".join(f"{'abc'[i % 3]},{i % 2},{i % 5}\n" for i in range(100_000))
+    Path(where, "log.csv").write_text("arm,reward,x\n" + rows)
+    Path(where, "a.toml").write_text('policy = "TS"')
+    # Before our own code runs, nobody can answer.
+    begin = "from tsucb.cli import main; print(flush=True); main()"
+    command = [sys.executable, "-c", begin, *COMMANDS[seed % len(COMMANDS)]]
     running = subprocess.Popen(
         command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "TSUCB_CACHE": f"{folder}/cache"},
     )  # fmt: skip
-    time.sleep(float(rng.uniform(0.3, 8.0)))
+    running.stdout.readline()
+    time.sleep(float(rng.uniform(0.0, 8.0)))
     running.send_signal(signal.SIGINT)
     try:
         output = running.communicate(timeout=60)[0]
@@ -379,6 +391,7 @@ def commands(seed, folder):
         running.kill()
         raise AssertionError(f"seed {seed}: {command} did not end") from None
     assert "Traceback" not in output, (seed, command, output[-2000:])
+    assert not list(Path(where).rglob(f"*{ASIDE}")), (seed, command)
     return 1
 
 

@@ -8,9 +8,9 @@ import tsucb
 
 def test_river():
     pytest.importorskip("river", reason="river is not installed")
-    from tsucb.adapters.river import AgentPolicy
+    from tsucb.adapters.river import RiverPolicy
 
-    policy = AgentPolicy(lambda: tsucb.Agent(["a"], ["one", "mobile"], seed=0))
+    policy = RiverPolicy(lambda: tsucb.Agent(["a"], ["one", "mobile"], seed=0))
     rng, good = np.random.default_rng(0), []
     for _ in range(300):
         context = {"one": 1.0, "mobile": float(rng.random() < 0.5)}
@@ -28,9 +28,9 @@ def test_river():
 
 def test_open_bandit_pipeline():
     pytest.importorskip("obp.policy", reason="Open Bandit Pipeline is not installed")
-    from tsucb.adapters.obp import AgentPolicy
+    from tsucb.adapters.obp import OBPPolicy
 
-    policy = AgentPolicy(dim=2, n_actions=3, random_state=0)
+    policy = OBPPolicy(dim=2, n_actions=3, random_state=0)
     rng, good = np.random.default_rng(0), []
     for _ in range(300):
         context = np.array([[1.0, rng.normal()]])
@@ -44,5 +44,5 @@ def test_open_bandit_pipeline():
     assert policy.policy_name == "TS-UCB(100)"
     policy.initialize()
     assert policy.agent.arms_summary().pulls.sum() == 0
-    ranking = AgentPolicy(dim=2, n_actions=3, len_list=3, random_state=0)
+    ranking = OBPPolicy(dim=2, n_actions=3, len_list=3, random_state=0)
     assert sorted(ranking.select_action(np.ones((1, 2)))) == [0, 1, 2]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import tsucb
+from tsucb.models.adaptive_linear import arm_noise_worth
 from tsucb.models.empirical_bayes import NOISE_WORTH, WORTH
 from tsucb.models.structure import leaves
 
@@ -287,20 +288,60 @@ def test_intervals_of_fixed_arms_cover_their_means(kind, arms, rewards):
     assert np.mean(covered) > least - 3 * np.std(covered) / np.sqrt(len(covered))
 
 
-@pytest.mark.parametrize(("arms", "rewards"), [(2, 100), (10, 20), (50, 20), (50, 100)])
-def test_intervals_of_arms_with_features_cover_their_means(arms, rewards):
+@pytest.mark.parametrize(
+    ("arms", "features", "rewards"),
+    [(2, 3, 100), (10, 3, 20), (50, 3, 20), (50, 3, 100), (50, 30, 1_000)],
+)
+def test_intervals_of_arms_with_features_cover_their_means(arms, features, rewards):
     """90 % intervals at new contexts, of arms that have nothing in common: the same bounds."""
-    model, covered = tsucb.AdaptiveLinear(3), []
+    model, covered = tsucb.AdaptiveLinear(features), []
     for seed in range(1_000 // arms):
-        rng = np.random.default_rng((seed, arms, 3))
-        slopes, pulled = rng.normal(size=(3, arms)) / 3**0.5, rng.integers(arms, size=rewards)
-        x, at = rng.normal(size=(rewards, 3)), rng.normal(size=3)
+        rng = np.random.default_rng((seed, arms, features))
+        slopes = rng.normal(size=(features, arms)) / features**0.5
+        pulled = rng.integers(arms, size=rewards)
+        x, at = rng.normal(size=(rewards, features)), rng.normal(size=features)
         means = (x @ slopes)[np.arange(rewards), pulled]
         state = model.fit(arms, x, pulled, rng.normal(5 + means, 1.0))
         belief = model.belief(state, at, rng=rng)
         covered.append(np.mean(np.abs(5 + at @ slopes - belief.mean) <= 1.645 * belief.std))
     least = 0.85 if rewards >= 100 else 0.8
     assert np.mean(covered) > least - 3 * np.std(covered) / np.sqrt(len(covered))
+
+
+@pytest.mark.parametrize(("arms", "rate"), [(10, 0.05), (50, 0.01)])
+def test_after_its_own_play_the_interval_of_the_arm_played_next_covers(arms, rate):
+    """90 % intervals of click rates after 300 decisions: at least 80 %, less 3 standard errors."""
+    model, policy, covered = tsucb.AdaptiveLinear(0), tsucb.TSUCB(), []
+    for seed in range(40):
+        rng = np.random.default_rng((seed, arms))
+        rates, state = rate * np.exp(0.5 * rng.normal(size=arms)), model.start(arms)
+        for _ in range(300):
+            arm = policy.choose(model.belief(state, rng=rng), rng).arm
+            model.update(state, None, arm, float(rng.random() < rates[arm]))
+        belief = model.belief(state, rng=rng)
+        arm = policy.choose(belief, rng).arm
+        covered.append(abs(rates[arm] - belief.mean[arm]) <= 1.645 * belief.std[arm])
+    assert np.mean(covered) > 0.8 - 3 * np.std(covered) / np.sqrt(len(covered))
+
+
+def test_an_arm_that_was_played_most_of_the_time_is_as_uncertain_as_its_clicks():
+    """60 clicks of 600 for one arm, and 5 % for nine others: the deviation of a binomial rate."""
+    arms = np.repeat(np.arange(10), [600, *[20] * 9])
+    clicks = np.concatenate([np.arange(600) % 10 == 9, *[np.arange(20) == 9] * 9]).astype(float)
+    model = tsucb.AdaptiveLinear(0)
+    belief = model.belief(model.fit(10, None, arms, clicks), rng=np.random.default_rng(0))
+    assert belief.std[0] == pytest.approx((0.1 * 0.9 / 600) ** 0.5, rel=0.05)
+
+
+def test_an_arm_shares_the_noise_of_others_as_far_as_theirs_is_alike():
+    """Residuals of 40 arms with eight rewards left each: of one noise, and of two."""
+    left, rng = np.full(40, 8.0), np.random.default_rng(0)
+    alike = rng.chisquare(8, size=40)
+    assert arm_noise_worth(alike, left) > 20
+    apart = alike * np.where(np.arange(40) % 2, 8.0, 1.0) / 4.5
+    assert arm_noise_worth(apart, left) < 8
+    # Two arms that happen to be alike say little: about what is guessed, four rewards.
+    assert 4 <= arm_noise_worth(np.array([8.0, 8.0]), left[:2]) < 8
 
 
 def test_beliefs_include_what_is_not_known_of_the_variances():

@@ -74,7 +74,8 @@ def test_a_killed_worker_costs_nothing_but_time(dask, tmp_path):
         assert (cluster / name).read_bytes() == (local / name).read_bytes()
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path, capsys):
+def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tsucb.paper.experiments.measure.PATIENCE", 1)
     out = tmp_path / "out"
     assert answer([*WORK, "--cluster=tcp://127.0.0.1:9", f"--out={out}"]) == 2
     error = capsys.readouterr().err

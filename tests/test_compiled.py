@@ -1,6 +1,7 @@
 """Compiled code: chosen by class, handed values by address, kept on disk, safe from signals."""
 
 import ctypes
+import importlib
 import os
 import shutil
 import signal
@@ -65,6 +66,7 @@ def test_a_second_process_compiles_nothing_and_an_edited_source_is_never_stale(t
 
 def test_code_depends_on_the_files_that_it_can_come_from():
     def files(module: str) -> set[str]:
+        importlib.import_module(module)
         found = kernels.further_sources(module)
         return {path.relative_to(PACKAGE).as_posix() for path in found}
 
@@ -431,6 +433,35 @@ def test_signals_that_raise_find_plain_calls_done_or_not_done():
         signal.signal(signal.SIGALRM, before)
     assert interrupted >= 100
     call()
+
+
+@compiled
+def squares(count):  # type: ignore[no-untyped-def]
+    found = np.empty(count)
+    for i in range(count):
+        found[i] = i * i
+    return found, (found[1:], tsucb.Choice(1, 0.5, 2))
+
+
+def test_signals_that_raise_find_arrays_of_kernels_returned_or_not():
+    """Numba runs Python to return an array, and goes on without it if a handler raises there."""
+
+    def call() -> None:
+        for _ in range(100):
+            found, (rest, choice) = squares(4)
+            assert found.tolist() == [0.0, *rest.tolist()]
+            assert choice == tsucb.Choice(1, 0.5, 2)
+
+    call()
+    before = signal.getsignal(signal.SIGALRM)
+    alarm, moments, interrupted = Alarm(), np.random.default_rng(1), 0
+    end = time.monotonic() + 20
+    try:
+        while interrupted < 2_000 and time.monotonic() < end:
+            interrupted += alarm.call(call, 10 ** moments.uniform(-5.0, -3.5))[1]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted >= 100
 
 
 @compiled

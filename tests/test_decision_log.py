@@ -1,6 +1,8 @@
 """The decision log: what it holds, what survives, and what all tools read from it."""
 
+import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -8,8 +10,11 @@ import subprocess
 import sys
 import time
 
+import forgery
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import tsucb
@@ -158,6 +163,96 @@ def test_a_cut_off_last_line_is_left_out_and_any_other_is_an_error(tmp_path):
     journal.write_bytes(whole.replace(b'"kind"', b'"ki', 1))
     with pytest.raises(ValueError, match="line 1, is not well formed"):
         read_decision_log(tmp_path / "log")
+
+
+GOOD = {
+    "kind": "decision", "id": "1-a", "time": 1.0, "policy": "TS", "context": None, "arms": ["a"],
+    "arm": "a", "favourite": "a", "probabilities": [1.0], "target": 0.0, "alpha": 0.0,
+    "mean": [0.0], "std": [1.0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("7", "a decision or a reward, not 7"),
+        ("[1, 2]", "a decision or a reward"),
+        ({"kind": "other"}, "a decision or a reward"),
+        ({"kind": ["decision"]}, "a decision or a reward"),
+        ({"id": [1]}, "its id is"),
+        ({"time": None}, "its time is None"),
+        ({"time": math.nan}, "its time is nan"),
+        ({"time": 10**400}, "a number of 401 digits"),
+        ({"context": {"x": 1}}, "its context is"),
+        ({"arms": []}, "its arms is"),
+        ({"arms": "a"}, "its arms is 'a'"),
+        ({"arm": "b"}, "its arm 'b' was not offered"),
+        ({"probabilities": [0.5, 0.5]}, "not one probability, mean and std for each arm"),
+        ({"probabilities": [2.0]}, "its probabilities is"),
+        ({"mean": ["x"]}, "its mean is"),
+        ({"std": None}, "its std is None"),
+        ({"favourite": "x" * 10**6}, ""),
+        ({"kind": "reward", "reward": math.inf, "expired": False}, "its reward is inf"),
+        ({"kind": "reward", "reward": 1.0, "expired": "no"}, "its expired is 'no'"),
+    ],
+)
+def test_rows_that_no_log_has_written_are_refused_in_one_sentence(tmp_path, change, message):
+    line = change if isinstance(change, str) else json.dumps(GOOD | change)
+    (tmp_path / "1.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
+    if not message:
+        assert len(read_decision_log(tmp_path)) == 1  # a copy of the first
+        return
+    with pytest.raises(ValueError, match=rf"line 2, is not well formed: .*{message}") as caught:
+        read_decision_log(tmp_path)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("context", ["[" * 100_000, '{"x": 1' + "0" * 400 + "}", "{"])
+def test_contexts_that_are_no_json_are_refused_in_one_sentence(tmp_path, context):
+    (tmp_path / "1.jsonl").write_text(json.dumps(GOOD | {"context": context}) + "\n")
+    with pytest.raises(ValueError, match="a context that cannot be read") as caught:
+        read_decisions(tmp_path)
+    assert len(str(caught.value)) < 300
+
+
+def test_logs_that_lie_are_refused_or_harmless():
+    """A few of `python tests/forgery.py logs 5000`."""
+    counts, failures = forgery.fuzz_logs(60)
+    assert not failures
+    assert min(counts.values()) > 0
+
+
+def test_a_clock_of_nanoseconds_and_names_that_are_no_text_can_be_reported(tmp_path):
+    agent = make_agent(tmp_path / "log", itertools.count(1.7e18, 1e9).__next__)
+    agent.add_arm("\ud800")
+    for _ in range(40):
+        agent.reward(agent.choose({"\udc00": "\ud800"}).id, 1.0)
+    agent.report(tmp_path / "page.html")
+    agent.log.close()
+    assert agent.log.lost == 0
+    assert len(read_decision_log(tmp_path / "log")) == 40
+    agent.report(tmp_path / "page.html")
+    assert "1.7e+18 s" in (tmp_path / "page.html").read_text()
+
+
+def test_parquet_files_that_ask_for_too_much_are_refused_before_they_are_read(tmp_path):
+    wide, long, zeros = (tmp_path / f"{name}.parquet" for name in ("wide", "long", "zeros"))
+    pa.parquet.write_table(pa.table({f"c{i}": [1] for i in range(10_001)}), wide)
+    column = pa.DictionaryArray.from_arrays(np.zeros(2_000_000, np.int8), ["a"])
+    pa.parquet.write_table(pa.table({"arm": column}), long, compression="zstd")
+    zeros.write_bytes(b"PAR1" + bytes(100) + (2**31).to_bytes(4, "little") + b"PAR1")
+    for path, message in (
+        (wide, "has 10,001 columns, and 10,000 are read at most"),
+        (long, r"2,000,000 rows in [\d,]+ bytes cannot be"),
+        (zeros, "longer than that of a table"),
+    ):
+        for read in (
+            lambda path=path: read_decisions(path, uniform=True),
+            lambda path=path: tsucb.Agent(["a"], seed=0).fit(path),
+        ):
+            with pytest.raises(ValueError, match=message):
+                read()
 
 
 def test_a_journal_beside_its_parquet_file_counts_once(tmp_path):

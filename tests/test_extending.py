@@ -45,8 +45,8 @@ def test_the_page_is_a_package_that_keeps_the_contract_and_is_found_on_disk(tmp_
         with (tmp_path / name).open("a") as file:
             file.write(code)
     first = run(tmp_path)  # compiles, unless an earlier run of this test has
-    assert "top two" in first
-    assert "TopTwo chose" in first
+    assert "optimist" in first
+    assert "Optimist chose" in first
     second = run(tmp_path)
     assert re.search(r"^cache_hits [1-9]", second, re.MULTILINE)
     assert "cache_misses 0\n" in second

@@ -222,11 +222,9 @@ def test_an_author_of_models_has_at_most_twelve_methods_to_override() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """Except in adapters, where each is named alike for its own library."""
     homes: dict[str, list[str]] = {}
     for name, path in MODULES.items():
-        if not name.startswith("tsucb.adapters"):
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ClassDef):
-                    homes.setdefault(node.name, []).append(name)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name)
     assert not {name: places for name, places in homes.items() if len(places) > 1}

@@ -112,6 +112,7 @@ def test_what_learns():
         lambda a, r: a.close("1-0"),
         lambda a, r: a.add_arm("a"),
         lambda a, r: a.add_arm(1.5),
+        lambda a, r: a.add_arm(10**5000),
         lambda a, r: a.remove_arm("z"),
         lambda a, r: a.follow(tsucb.TSUCB),
         lambda a, r: a.reseed(-1),
@@ -165,6 +166,24 @@ def test_a_streaming_transformer_learns_nothing_from_a_refused_call():
         with pytest.raises(ValueError, match=r"arm|reward|list"):
             call()
     assert scaler.n_samples_seen_ == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"x": math.inf}, {"reward": math.inf}, {"arm": "z"}, {"x": "text"}, None]
+)
+def test_no_file_teaches_anything_if_a_later_one_is_refused(tmp_path, wrong):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": [1.0, 2.0], "arm": ["a", "b"], "reward": [1.0, 0.0]})
+    table.to_parquet(tmp_path / "1.parquet")
+    if wrong is None:
+        (tmp_path / "2.parquet").write_bytes((tmp_path / "1.parquet").read_bytes()[:-60])
+    else:
+        table.assign(**wrong).to_parquet(tmp_path / "2.parquet")
+    agent = tsucb.Agent(["a", "b"], features=["x"], seed=0)
+    before = agent.digest()
+    with pytest.raises((ValueError, TypeError), match=r"2\.parquet"):
+        agent.fit(tmp_path)
+    assert agent.digest() == before
 
 
 def test_contexts_cannot_make_an_agent_too_large():

@@ -31,13 +31,13 @@ from tsucb.paper.experiments import Claim, Experiment, Figure, reproduce
 from tsucb.paper.experiments.claims import WORDS, Check, Count, Interval, both, check_claims
 from tsucb.paper.experiments.experiment import Task
 from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
+from tsucb.paper.experiments.measure import Progress
 from tsucb.paper.experiments.percentages import (
     Percentages,
     count_below,
     interval,
     relative_regret,
 )
-from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.figure1 import CHECKS, INSTANCES, POLICIES, Figure1, parse_cell
 from tsucb.paper.theorems import Evidence, Theorems, section_3
 from tsucb.policies.names import named_policy, usual_ucb

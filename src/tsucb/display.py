@@ -1,4 +1,4 @@
-"""Small tables as text for a terminal and as HTML for a notebook; neither needs pandas."""
+"""Times as text, and small tables for a terminal and for a notebook, without pandas."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -41,3 +41,15 @@ def html_table(
     body = "".join(line(row, "th" if i == marked else "td") for i, row in enumerate(rows))
     title = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
     return f'<table style="{STYLE}">{title}<thead>{line(header, "th")}</thead>{body}</table>'
+
+
+def time_span(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> time_span(90.0), time_span(7200.0), time_span(0.02)
+    ('1.5 min', '2 h', '0.02 s')
+    """
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,13 +1,14 @@
-"""Write files atomically, and find the user's cache folder."""
+"""Write files atomically, lock and read them, and find the user's cache folder."""
 
 import glob
 import os
 import secrets
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -70,9 +71,20 @@ def _new(path: Path) -> BinaryIO:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write the content to the path, all of it or nothing."""
+    """Write the content to the path, all of it or nothing.
+
+    What UTF-8 cannot hold, half of a surrogate pair in a name from outside, becomes a `?`.
+    """
     with written_whole(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content.encode(errors="replace") if isinstance(content, str) else content)
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a TOML file holds; raise ValueError if it is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {' '.join(str(error).split())}") from None
 
 
 def _mode(target: Path) -> int:
@@ -92,6 +104,22 @@ def _sweep(target: Path) -> None:
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
+
+
+def locked(path: str | os.PathLike[str]) -> int:
+    """Open a file or a folder that one process may hold at a time, and return the handle.
+
+    Raise OSError if another process holds it; on Windows two may.
+    """
+    # On NFS a file must be open for writing to be locked.
+    handle = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _flush_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from tsucb.service.application import Application, Connection, Options
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
+from tsucb.service.store import Store
 
 LOOP = "drinks"
 
@@ -37,11 +38,11 @@ class Served:
 @contextlib.contextmanager
 def served(
     folder: Path, clock: Any, *, tls: tuple[str, str] | None = None, options: Options | None = None,
-    most_waiting: int = 4_000, **settings: Any,
+    most_unwritten: int = 4_000, store: Store | None = None, **settings: Any,
 ) -> Iterator[Served]:  # fmt: skip
-    """Serve one loop on a free port, until the end of the block."""
-    store = SqliteStore(folder)
-    service = Service(store, clock=clock, seed=1, most_waiting=most_waiting)
+    """Serve one loop on a free port, until the end of the block; in SQLite without a store."""
+    store = store or SqliteStore(folder)
+    service = Service(store, clock=clock, seed=1, most_unwritten=most_unwritten)
     application = Application(service, options or Options(), monotonic=clock)
     free = socket.socket(proto=socket.IPPROTO_TCP)  # proto is needed for TCP_NODELAY
     free.bind(("127.0.0.1", 0))

@@ -9,9 +9,9 @@ from tests.service.conftest import PATIENCE, run, running
 from tests.service.serving import LOOP, served
 from tests.service.test_loop import WAIT, made
 from tsucb.models.change import NoticedChange
-from tsucb.service import alerts
-from tsucb.service.alerts import all_alerts, loop_alerts
+from tsucb.service import monitoring
 from tsucb.service.client import Client
+from tsucb.service.monitoring import all_alerts, loop_alerts
 from tsucb.service.native import summary
 from tsucb.service.state import Span
 
@@ -95,7 +95,7 @@ def test_a_server(open_store, clock, monkeypatch, broken):
             elif broken == "store":
                 service.ledger.failed = True
             elif broken == "lag":
-                service.upkeep.lag = alerts.LAG + 1
+                service.upkeep.lag = monitoring.LAG + 1
             else:
                 service.upkeep.folder = "/"
                 usage = SimpleNamespace(free=1, total=100)

@@ -17,6 +17,7 @@ from tests.service.serving import LOOP, Served, served
 from tsucb.service.application import Application, Options
 from tsucb.service.client import Client, ServiceError
 from tsucb.service.loop import TAKEN, Loop
+from tsucb.service.personalizer import evaluations
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import SqliteStore
@@ -112,6 +113,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
                     assert each.recv(1) == b""
                 gone += 1
             assert gone == 80
+            assert drinks.application.door.sent_away >= 80  # at once, not when their time was up
             assert drinks.application.door.connections <= 40
         finally:
             for each in silent:
@@ -121,7 +123,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
 def test_many_loops_and_many_connections(tmp_path, clock):
     """A first start makes all its loops in one write, however many requests may wait."""
     wanted = {f"l{n}": {"arms": ["tea", "milk"]} for n in range(60)}
-    with served(tmp_path / "data", clock, most_waiting=50) as found:
+    with served(tmp_path / "data", clock, most_unwritten=50) as found:
         made = found.service.prepare(wanted, lambda keys: None)
         asyncio.run_coroutine_threadsafe(made, found.event_loop).result(PATIENCE)
         assert len(found.service.loops) == 61
@@ -290,6 +292,38 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
         go_on.set()
 
 
+def test_what_an_evaluation_found_is_worked_out_in_a_thread(drinks, monkeypatch):
+    """It has a number for every five minutes, and a client may ask for all of them together."""
+    spans = [[300.0 * n, 3, float(n % 7), 1.0] for n in range(200)]
+    policies = [{"name": "a", "arguments": "", "source": "Custom", "spans": spans}]
+    document = {"id": "e", "status": "Running", "custom": {}, "policies": policies}
+    body = json.dumps({**document, "startTime": "1970-01-01T00:00:00Z"}).encode()
+    threads, series = list[threading.Thread](), evaluations.series
+
+    def watched(*arguments):
+        threads.append(threading.current_thread())
+        return series(*arguments)
+
+    async def documents(loop, kind):
+        running.clear()  # it ends while it is read
+        return {"e": body}
+
+    running = drinks.application.protocols["personalizer"].running
+    running[LOOP, "e"] = None
+    monkeypatch.setattr(evaluations, "series", watched)
+    monkeypatch.setattr(drinks.service, "documents", documents)
+    query = (
+        "api-version=2022-09-01-preview&startTime=1970-01-01T00:00:00Z&endTime=1970-01-02T00:00:00Z"
+    )
+    headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+    url = f"{drinks.url}/personalizer/evaluations/e?{query}"
+    found = httpx.get(url, headers=headers, timeout=PATIENCE).json()
+    assert found["status"] == "Running"
+    data = found["content"]["value"][0]["timeseries"]["data"]
+    assert data[-1]["expectedReward"] == sum(span[2] for span in spans) / 600
+    assert [thread.name.partition("_")[0] for thread in threads] == ["asyncio"]
+
+
 def test_work_on_one_loop_does_not_lock_the_others(drinks):
     async def main() -> None:
         async with drinks.service.ledger.busy[drinks.loop.number]:  # as while it relearns
@@ -303,7 +337,7 @@ def test_work_on_one_loop_does_not_lock_the_others(drinks):
 
 
 def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkeypatch):
-    with served(tmp_path / "data", clock, most_waiting=50) as drinks:
+    with served(tmp_path / "data", clock, most_unwritten=50) as drinks:
         client = client_of(drinks)
         ids = [client.decide({"n": n}, ["tea", "milk"]).id for n in range(20)]
         url = f"{drinks.url}/v1/loops/{LOOP}/reward"
@@ -312,10 +346,10 @@ def test_a_batch_of_rewards_is_taken_whole_or_not_at_all(tmp_path, clock, monkey
         found = httpx.post(url, json=many, headers=headers, timeout=PATIENCE)
         assert found.status_code == 413
         assert "at most 50 rewards" in found.json()["error"]["message"]
-        drinks.service.ledger.waiting += 40  # of others
+        drinks.service.ledger.unwritten += 40  # of others
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.status_code == 429
-        drinks.service.ledger.waiting -= 40
+        drinks.service.ledger.unwritten -= 40
         assert drinks.loop.counts.rewards == 0
         found = httpx.post(url, json=many[:20], headers=headers, timeout=PATIENCE)
         assert found.json()["results"] == [{"result": TAKEN}] * 20

@@ -42,12 +42,12 @@ def test_another_model_learns_from_the_log(open_store, clock):
             loop = await made(service, exploration=0.3)
             ids = await visits(service, loop, clock, 60)
             await service.change_arms(loop, ["water"], ["milk"], "test")
-            before = pulls(loop), learned(loop), len(loop.waiting)
+            before = pulls(loop), learned(loop), len(loop.open_decisions)
             assert min(before) > 5
             await service.configure(loop, {"model": "BernoulliArms"}, "test")
             loop = service.loop("drinks")
             assert type(loop.learner.model).__name__ == "BernoulliArms"
-            assert (pulls(loop), learned(loop), len(loop.waiting)) == before
+            assert (pulls(loop), learned(loop), len(loop.open_decisions)) == before
             assert await service.reward(loop, ids[-1], 1.0) == TAKEN
             assert pulls(loop) == before[0] + 1
             assert_the_log_gives_it(service, loop)
@@ -62,7 +62,7 @@ def test_another_model_learns_from_the_log(open_store, clock):
             assert pulls(loop) > before[0] + 1
             assert_the_log_gives_it(service, loop)
             await service.configure(loop, {"model": "HybridLinear"}, "test", relearn=False)
-            assert (pulls(loop), len(loop.waiting)) == (0, 0)
+            assert (pulls(loop), len(loop.open_decisions)) == (0, 0)
             assert_the_log_gives_it(service, loop)
             digest = loop.digest()
         store = open_store()

@@ -12,7 +12,7 @@ from tsucb.service import events
 from tsucb.service.errors import NotFound, Overloaded, StoreError
 from tsucb.service.events import Decided, Rewarded
 from tsucb.service.loop import LATE, REPEATED, TAKEN, Loop
-from tsucb.service.questions import Wanted
+from tsucb.service.questions import Question, Wanted
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings, changed
 from tsucb.service.state import LoopState
@@ -73,10 +73,10 @@ def test_waits_end_without_requests(open_store, clock):
                 clock.pass_by(10)
             clock.pass_by(WAIT - 30)
             await service.upkeep.tick()
-            assert (len(loop.waiting), learned(loop)) == (2, 0.5)
+            assert (len(loop.open_decisions), learned(loop)) == (2, 0.5)
             clock.pass_by(WAIT)
             await service.upkeep.tick()
-            assert (len(loop.waiting), learned(loop), loop.counts.defaults) == (0, 1.5, 3)
+            assert (len(loop.open_decisions), learned(loop), loop.counts.defaults) == (0, 1.5, 3)
 
     run(main)
 
@@ -88,7 +88,7 @@ def test_no_default_reward_means_nothing_is_learned(open_store, clock):
             await service.decide(loop, None)
             clock.pass_by(WAIT)
             await service.upkeep.tick()
-            assert (pulls(loop), loop.counts.defaults, len(loop.waiting)) == (0, 1, 0)
+            assert (pulls(loop), loop.counts.defaults, len(loop.open_decisions)) == (0, 1, 0)
             assert loop.arms_summary()["open"].sum() == 0
 
     run(main)
@@ -213,7 +213,7 @@ def test_lists_are_those_of_the_agent(open_store, clock):
                     assert pick.favourite in pick.arms
                     assert len(pick.seen) == 8 * (4 * len(pick.arms) + 2)
                     assert await service.reward(loop, event.id, place, slot=pick.slot) == TAKEN
-            assert (pulls(loop), len(loop.waiting)) == (120, 0)
+            assert (pulls(loop), len(loop.open_decisions)) == (120, 0)
             assert log_gives(service, snapshots=False).digest() == loop.digest()
             # Nothing has happened to an agent that was only asked.
             digest = loop.learner.digest()
@@ -355,7 +355,8 @@ def test_arms_that_come_with_their_features(open_store, clock):
                 if n == 60:
                     await service.ledger.store_snapshot(loop)
             fresh = {"old sport": {"sport": 1, "age": 9}, "old news": {"sport": 0, "age": 9}}
-            picks = [loop.propose({"fan": 1}, list(fresh), arm_features=fresh) for _ in range(30)]
+            asked = Question({"fan": 1}, arm_features=fresh)
+            picks = [asked.fill(loop, list(fresh))[0] for _ in range(30)]
             assert all(pick.favourite == "old sport" for pick in picks)
             digest = loop.digest()
             assert not loop.arms, "they come with the decisions"
@@ -507,7 +508,7 @@ def test_a_store_that_fails_acknowledges_nothing(open_store, clock, monkeypatch)
 
 def test_capacity_is_refused_not_queued(open_store, clock):
     async def main():
-        async with running(open_store(), clock, most_waiting=50) as service:
+        async with running(open_store(), clock, most_unwritten=50) as service:
             loop = await made(service, most_open=10)
             found = await asyncio.gather(
                 *(service.decide(loop, {"n": n}) for n in range(100)), return_exceptions=True

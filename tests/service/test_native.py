@@ -196,6 +196,10 @@ def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
         keys = drinks.service.keys
         assert keys.holder(first, drinks.service.clock()) is None
         assert keys.holder(last, drinks.service.clock()).loop == "twice"
+        assert http.delete("/v1/loops/twice", headers=once).status_code == 204
+        assert http.post("/v1/loops", json={"name": "twice"}).status_code == 201
+        assert http.delete("/v1/loops/twice", headers=once).status_code == 204
+        assert "twice" in drinks.service.loops, "the late repeat meant another"
         assert http.delete("/v1/loops/twice").status_code == 204
         assert http.post("/v1/loops", json={"name": "a/b"}).status_code == 400
         names = [loop["name"] for loop in http.get("/v1/loops").json()["loops"]]
@@ -269,7 +273,7 @@ def test_bad_requests_are_answered_with_a_sentence(drinks, body, status, sentenc
         headers={"authorization": f"Bearer {drinks.keys['decide']}"}, timeout=PATIENCE)  # fmt: skip
     assert found.status_code == status
     assert sentence in found.json()["error"]["message"]
-    assert not drinks.loop.waiting
+    assert not drinks.loop.open_decisions
 
 
 def test_what_is_not_there(drinks, client):

@@ -109,7 +109,7 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
             def poisoned(self, event, position):
                 if getattr(event, "value", None) == 13.0:
                     self.counts.rewards += 1  # half done
-                    raise MemoryError("no room")
+                    raise MemoryError("no\0 room")
                 return fold(self, event, position)
 
             if live:
@@ -227,7 +227,7 @@ def test_repair_sets_aside_what_is_damaged(tmp_path, clock, capsys):
         await some_history(tmp_path / "data", clock)
         store = SqliteStore(tmp_path / "data")
         (number,) = store.loops().values()
-        position = next(p for p, row, _ in store._scan(50, number) if b"rewarded" in row.body)
+        position = next(r.position for r, _ in store._scan(50, number) if b"rewarded" in r.body)
         with store._transaction() as execute:
             execute("UPDATE tsucb_events SET body = ? WHERE position = ?", (b"no", position))
         assert list(store.damage()) == [f"event {position} of loop 'drinks' is damaged"]
@@ -246,7 +246,7 @@ def test_repair_sets_aside_what_is_damaged(tmp_path, clock, capsys):
         assert [each[0] for each in store.set_aside()] == [position]
         async with running(store, clock) as service:
             loop = service.loop("drinks")
-            assert sum(each.slots[0].total is None for each in loop.waiting.values()) == 1
+            assert sum(each.slots[0].total is None for each in loop.open_decisions.values()) == 1
         store.close()
 
     run(main)

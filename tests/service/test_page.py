@@ -100,7 +100,7 @@ def test_everything_of_a_loop_can_be_changed_in_the_page(drinks, browser, clock)
     assert drinks.service.keys.holder(key, clock()).role == "read"
     assert browser.post(f"/loops/{LOOP}/reset", data={"confirm": "x"}).status_code == 400
     assert browser.post(f"/loops/{LOOP}/reset", data={"confirm": LOOP}).status_code == 200
-    assert not drinks.loop.waiting
+    assert not drinks.loop.open_decisions
     assert browser.post(f"/loops/{LOOP}/delete", data={"confirm": LOOP}).status_code == 303
     assert LOOP not in drinks.service.loops
 

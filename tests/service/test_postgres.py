@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
 from tsucb.service.spool import Spool
+from tsucb.service.store import Erasure, Transaction, forget
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_two_servers_know_the_same(schema, stores, clock):
             assert here.digest() == there.digest()
             clock.pass_by(601)
             await in_step(one, two)
-            assert (len(here.waiting), here.counts.defaults) == (0, 80)
+            assert (len(here.open_decisions), here.counts.defaults) == (0, 80)
             assert here.digest() == there.digest()
             # What one forgets, all forget.
             assert await one.forget(here, person="ann") == 40
@@ -125,12 +127,12 @@ def test_without_its_database_a_server_goes_on_deciding(
             before = await service.decide(loop, {"n": 0})
             monkeypatch.setattr(store, "write", fail)
             made = [await service.decide(loop, {"n": n}) for n in range(5)]
-            assert (len(service.unwritten), service.ledger.failed) == (5, True)
+            assert (len(service.spool), service.ledger.failed) == (5, True)
             with pytest.raises(StoreError):  # a reward is not acknowledged
                 await service.reward(loop, before.id, 1.0)
             monkeypatch.setattr(store, "write", write)
             await service.upkeep.tick()
-            assert (len(service.unwritten), service.ledger.failed) == (0, False)
+            assert (len(service.spool), service.ledger.failed) == (0, False)
             for decision in made:
                 assert await service.reward(loop, decision.id, 1.0) == TAKEN
             assert await service.reward(loop, made[0].id, 1.0) == LATE
@@ -159,7 +161,7 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             made = [await two.decide(there, {"n": n}, key=f"k{n}") for n in range(5)]
             again = await two.decide(there, {"n": 0}, key="k0")
             assert again.id == made[0].id
-            assert len(two.unwritten) == 5
+            assert len(two.spool) == 5
             health = page.health("readyz")
             state = json.loads(health.body)
             assert (health.status, state["store"], state["unwritten"]) == (200, "failing", 5)
@@ -170,7 +172,7 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             await until(lambda: one.upkeep.lost is not None)  # who is asked nothing notices, too
             await asyncio.to_thread(mortal_database.start)
             await until(
-                lambda: one.upkeep.lost is None and two.upkeep.lost is None and not two.unwritten
+                lambda: one.upkeep.lost is None and two.upkeep.lost is None and not two.spool
             )
             assert json.loads(page.health("readyz").body)["store"] == "working"
             for decision in (*before, *made):
@@ -321,7 +323,7 @@ def test_decisions_made_without_the_database_survive_a_stop(
         await asyncio.to_thread(mortal_database.start)
         (store,) = stores(address)
         async with running(store, clock, **kept) as service:
-            await until(lambda: not len(service.unwritten))
+            await until(lambda: not len(service.spool))
             loop = service.loop("drinks")
             assert [await service.reward(loop, each.id, 1.0) for each in made] == [TAKEN] * 20
             assert await service.decide(loop, {"n": 3}, key="k3") == made[3]
@@ -357,13 +359,13 @@ def test_a_decision_whose_acknowledgement_was_lost_is_written_once(
                 *(service.decide(loop, {"n": n}, key="k") for n in range(5))
             )
             assert same == [same[0]] * 5
-            assert len(service.unwritten) == 3
+            assert len(service.spool) == 3
             await service.upkeep.tick()
-            assert len(service.unwritten) == 0
+            assert len(service.spool) == 0
             log = [events.decode(row.body) for row in store.read(0, loop.number)]
             decided = [each.id for each in log if isinstance(each, events.Decided)]
             assert decided == [first.id, later.id, same[0].id]
-            assert set(loop.waiting) == set(decided)
+            assert set(loop.open_decisions) == set(decided)
 
     run(main)
 
@@ -393,15 +395,15 @@ def test_what_is_kept_while_others_are_written_stays(schema, stores, clock, monk
             with monkeypatch.context() as patch:
                 patch.setattr(service.upkeep, "missing", slow)
                 await service.upkeep.tick()
-            assert (len(service.unwritten), list(loop.waiting)) == (1, [first.id])
+            assert (len(service.spool), list(loop.open_decisions)) == (1, [first.id])
             assert len(Spool(tmp_path)) == 1
             with monkeypatch.context() as patch:  # and is lost while the only one is written
                 patch.setattr(store, "write", lose)
                 with pytest.raises(StoreError, match="gone"):
                     await service.upkeep.tick()
-            assert (len(service.unwritten), len(Spool(tmp_path))) == (1, 1)
+            assert (len(service.spool), len(Spool(tmp_path))) == (1, 1)
             await service.upkeep.tick()
-            assert (len(service.unwritten), len(loop.waiting)) == (0, 2)
+            assert (len(service.spool), len(loop.open_decisions)) == (0, 2)
             assert await service.decide(loop, {"n": 1}, key="k") == kept[0]
 
     run(main)
@@ -425,7 +427,7 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             kept = await one.decide(one.loop("drinks"), {"n": 0}, key="k")
             made = await two.decide(two.loop("drinks"), {"n": 0}, key="k")
             await in_step(one, two)
-            assert set(one.loop("drinks").waiting) == {kept.id, made.id}
+            assert set(one.loop("drinks").open_decisions) == {kept.id, made.id}
             for event in (kept, made):
                 assert await two.reward(two.loop("drinks"), event.id, 1.0) == TAKEN
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="k") == made
@@ -441,6 +443,31 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
             await in_step(one, two)
             assert await one.decide(one.loop("drinks"), {"n": 0}, key="m", id="own") == stands
             assert len(await one.history(one.loop("drinks"), "own")) == 2, "and its reward"
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["forget", "clear"])
+def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clock, tmp_path, how):
+    """A decision that a slow store took after all is on this disk, too, until the next look."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            both = await service.decide(loop, {"n": 0}, person="ann")
+            only = await service.decide(loop, {"n": 1}, person="ann")
+            store.write(Transaction(erasure=Erasure(forget, loop.number, ((only.id,), None))))
+            service.spool.add([(loop.number, both), (loop.number, only)])
+            if how == "forget":
+                await service.forget(loop, person="ann")
+            else:
+                await service.clear(loop, "test")
+            await service.upkeep.tick()
+            assert not store.about(loop.number, both.id) + store.about(loop.number, only.id)
+            assert len(Spool(tmp_path)) == len(service.loop("drinks").open_decisions) == 0
 
     run(main)
 
@@ -467,19 +494,47 @@ def test_a_decision_does_not_wait_for_a_slow_store(
             monkeypatch.setattr(store, "write", slow)
             # The first is being written, the others wait behind it.
             made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(3)]
-            assert (len(service.unwritten), service.upkeep.failing) == (3, False)
+            assert (len(service.spool), service.upkeep.failing) == (3, False)
             rewarding = asyncio.create_task(service.reward(loop, made[0].id, 1.0))
             with pytest.raises(StoreError, match="not written yet"):
                 await rewarding
             monkeypatch.setattr(store, "write", write)
             go_on.set()
             await service.upkeep.tick()
-            assert len(service.unwritten) == 0
+            assert len(service.spool) == 0
             log = [events.decode(row.body) for row in store.read(0, loop.number)]
             decided = [each.id for each in log if isinstance(each, events.Decided)]
             assert decided == [each.id for each in made]
             for each in made:
                 assert await service.reward(loop, each.id, 1.0) == TAKEN
+
+    run(main)
+
+
+def test_many_decisions_are_written_by_few_statements(schema, stores, clock, monkeypatch, tmp_path):
+    """Or a database that answers late would get them more slowly than they come."""
+
+    async def main():
+        (store,) = stores(schema)
+        async with running(store, clock, folder=str(tmp_path)) as service:
+            service.upkeep.ticking.cancel()
+            await service.create("drinks", LoopSettings(), ["tea", "milk"])
+            loop = service.loop("drinks")
+            service.ledger.failed = True
+            made = [await service.decide(loop, {"n": n}, key=f"k{n}") for n in range(120)]
+            assert len(service.spool) == 120
+            execute, count = store._execute, Counter[str]()
+
+            def counted(name, query, values=()):
+                count[name] += 1
+                return execute(name, query, values)
+
+            monkeypatch.setattr(store, "_execute", counted)
+            monkeypatch.setattr("tsucb.service.upkeep.AT_ONCE", 50)
+            await service.upkeep.tick()
+            assert len(service.spool) == 0
+            assert count.total() < 30
+            assert list(loop.open_decisions) == [each.id for each in made]
 
     run(main)
 
@@ -514,7 +569,7 @@ def test_what_others_wrote_is_folded_in_pieces(schema, stores, clock, monkeypatc
             assert happened.index("decided") <= 20
             monkeypatch.undo()
             await in_step(two, one)
-            assert made.id in one.loop("drinks").waiting
+            assert made.id in one.loop("drinks").open_decisions
             assert one.loop("drinks").digest() == two.loop("drinks").digest()
 
     run(main)
@@ -537,7 +592,7 @@ def test_a_statement_that_was_given_up_writes_nothing_later(
                 await until(lambda: service.upkeep.lost is not None)
             finally:
                 os.kill(process, signal.SIGCONT)
-            await until(lambda: not len(service.unwritten))
+            await until(lambda: not len(service.spool))
             await until(lambda: not Path(f"/proc/{process}").exists())
             log = [events.decode(row.body) for row in store.read(0, loop.number)]
             assert [e.id for e in log if isinstance(e, events.Decided)] == [made.id]
@@ -633,7 +688,7 @@ def test_a_paused_database_is_noticed(mortal_database, stores, clock, tmp_path):
                 await until(lambda: service.upkeep.failing)
             finally:
                 mortal_database.signal(signal.SIGCONT)
-            await until(lambda: not service.upkeep.failing and not len(service.unwritten))
+            await until(lambda: not service.upkeep.failing and not len(service.spool))
             for event in (before, *made):
                 assert await service.reward(service.loop("drinks"), event.id, 1.0) == TAKEN
 
@@ -667,7 +722,11 @@ def test_the_event_loop_never_waits_for_the_store(schema, stores, clock, monkeyp
             await service.clear(service.loop("drinks"), "test")
             await service.upkeep.tick()
             call = Call(service, "PUT", ["evaluations", "e"], b"", b"", {}, b"", False)
-            call.places, call.loop, call.protocol = ["e"], service.loop("drinks"), Personalizer()
+            call.path_values, call.loop, call.protocol = (
+                ["e"],
+                service.loop("drinks"),
+                Personalizer(),
+            )
             await evaluations.put_evaluation(
                 call, evaluations.EvaluationContract("e", moment(0), moment(1e9))
             )

@@ -13,7 +13,7 @@ from tsucb.numeric.arrays import Floats
 
 
 @dataclass
-class AgentPolicy(BaseContextualPolicy):
+class OBPPolicy(BaseContextualPolicy):
     """An `Agent` wherever Open Bandit Pipeline takes a contextual policy.
 
     The arms are 0 to n_actions − 1. The arms of a list are chosen one after the other, each among

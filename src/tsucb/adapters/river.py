@@ -10,7 +10,7 @@ from tsucb.agent import Agent
 from tsucb.contexts.readers import Arm
 
 
-class AgentPolicy(ContextualPolicy):
+class RiverPolicy(ContextualPolicy):
     """An `Agent` wherever river takes a contextual policy.
 
     Arms are added to the agent when river first names them.

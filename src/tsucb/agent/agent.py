@@ -23,11 +23,7 @@ from tsucb.agent.guard import AGENTS, Guard, at_once
 from tsucb.agent.knowledge import plain_name
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
-from tsucb.agent.open_decisions import (
-    OpenBatch,
-    OpenDecisions,
-    split_rows,
-)
+from tsucb.agent.open_decisions import OpenBatch, OpenDecisions, arms_and_rows, split_rows
 from tsucb.checks import shown, whole_number
 from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows
 from tsucb.contexts.values import kind_of, rows_of
@@ -291,9 +287,9 @@ class Agent:
             known = self._learner.prepared()
             self._open.unfold()
             table, waiting = self._learner.arms_summary(), dict.fromkeys(known.arms, 0)
-            for number, _, arm, _ in self._open.values():
-                for name in arm if isinstance(arm, tuple) else (arm,):
-                    if known.is_current(name, number):
+            for decision in self._open.values():
+                for name in arms_and_rows(decision)[0]:
+                    if known.is_current(name, decision[0]):
                         waiting[name] += 1
         table.insert(1, "open", list(waiting.values()))
         return table
@@ -373,7 +369,7 @@ class Agent:
                 id, arm = f"{number}-{checksum:x}", offer.names[place]
                 decision = Decision(id, arm, offer, seen, machine.belief, now)
             else:
-                known, offer, values, reading = learner.placed(question)
+                known, offer, values, reading = learner.resolve(question)
                 x = values.tobytes()
                 place, decision = learner.chosen(known, offer, x)
                 number, id = learner.commit(known, offer, reading, x, [place])
@@ -385,7 +381,7 @@ class Agent:
             else:
                 open.add({id: (number, now, arm, x)})
         if self._log is not None:
-            self._log.decided(decision, _logged(context, arms))
+            self._log.decided([decision], [_context_to_log(context, arms)])
         return decision
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
@@ -412,7 +408,7 @@ class Agent:
         now = self._now()
         with self._guard.alone():
             self._open.unfold()
-            known, offer, values, reading = learner.placed(question)
+            known, offer, values, reading = learner.resolve(question)
             x = values.tobytes()
             ranking = learner.ranked(known, offer, values, length)
             number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
@@ -421,9 +417,8 @@ class Agent:
             rows = tuple(split_rows(learner.rows_of(each, ranking.places)))
             self._open.add({ranking.id: (number, now, ranking.arms, rows)})
         if self._log is not None:
-            told = _logged(context, arms)
-            for place in range(length):
-                self._log.decided(ranking.decision(place), told)
+            decisions = map(ranking.decision, range(length))
+            self._log.decided(decisions, [_context_to_log(context, arms)] * length)
         return ranking
 
     def choose_many(self, contexts: Any, arms: Any = None) -> DecisionBatch:
@@ -454,7 +449,7 @@ class Agent:
         question = learner.ask(contexts, arms, many=True)
         now = self._now()
         with self._guard.alone():
-            known, offer, values, reading = learner.placed(question)
+            known, offer, values, reading = learner.resolve(question)
             decisions, counts = decide_many(known, values, offer, now)
             learner.adopt(reading, known)
             batch = OpenBatch(
@@ -471,8 +466,7 @@ class Agent:
             else:
                 self._open.add(entries)
         if self._log is not None:
-            told = [_logged(x, arms) for x in rows_of(contexts)]
-            self._log.decided_many(decisions, told)
+            self._log.decided(decisions, [_context_to_log(x, arms) for x in rows_of(contexts)])
         return decisions
 
     def estimate(self, context: Context = None, arms: Any = None) -> ArmEstimates:
@@ -605,11 +599,9 @@ class Agent:
             else:
                 learned = open.reward(id, decision, value)
         if self._log is not None:
-            now = self._now()
-            rewards = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
-            for id, value in rewards.items():
-                if not math.isnan(value):
-                    self._log.rewarded(id, value, now)
+            places = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
+            seen = {id: value for id, value in places.items() if not math.isnan(value)}
+            self._log.closed(seen, self._now())
         return learned
 
     def _rewards_of(self, id: str, names: tuple[Arm, ...], given: Any) -> list[float]:
@@ -668,11 +660,8 @@ class Agent:
             else:
                 learned = self._open.settle_each(listed if batch is None else batch.ids, values)
         if self._log is not None:
-            now = self._now()
-            for id, value in zip(
-                listed if batch is None else batch.ids, values.tolist(), strict=True
-            ):
-                self._log.rewarded(id, value, now)
+            closed = listed if batch is None else batch.ids
+            self._log.closed(dict(zip(closed, values.tolist(), strict=True)), self._now())
         return learned
 
     def close(self, id: str) -> None:
@@ -689,7 +678,7 @@ class Agent:
             self._open.find(id)
             self._open.close([id])
         if self._log is not None:
-            self._log.expired([id], None, self._now())
+            self._log.closed({id: None}, self._now(), expired=True)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than this many seconds, and return how many there were.
@@ -719,11 +708,11 @@ class Agent:
             old = {id: each[2] for id, each in self._open.items() if each[1] < before}
             self._open.close(old, value)
         if self._log is not None and old:
-            told = []
+            closed: list[str] = []
             for id, arm in old.items():
                 places = range(len(arm)) if isinstance(arm, tuple) else ()
-                told += [place_id(id, place) for place in places] or [id]
-            self._log.expired(told, value, self._now())
+                closed += [place_id(id, place) for place in places] or [id]
+            self._log.closed(dict.fromkeys(closed, value), self._now(), expired=True)
         return len(old)
 
     def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
@@ -755,7 +744,7 @@ class Agent:
             one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
             For `HybridLinear` four: contexts, arms, features of the arms, rewards.
             Or the path of a Parquet file, or of a folder of them, which are read in pieces, in the
-            order of their names; arms and rewards of all are checked first.
+            order of their names, twice: all of it is checked first.
         arm, reward
             Names of the columns.
         features
@@ -774,7 +763,7 @@ class Agent:
         if isinstance(history, str | os.PathLike):
             histories.check_files(learner, history, columns)
             if cluster is None:
-                for table in histories.pieces(history):
+                for _, table in histories.pieces(history):
                     self.fit(table, **columns)
                 return
             merged = histories.fitted_on_cluster(self, history, columns, cluster)
@@ -850,12 +839,15 @@ class Agent:
         >>> tsucb.Agent.from_bytes(data).arms
         ('red', 'blue')
         """
-        values, arrays = storage.unpacked(data)
-        return cls._of(snapshot.restored("it", values, arrays), clock)
+        return cls._restored("it", *storage.unpacked(data), clock=clock)
 
     @classmethod
-    def _of(cls, restored: Any, clock: Callable[[], float]) -> "Agent":
-        learner, open, max_open = restored
+    def _restored(
+        cls, source: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any],
+        given: tuple[Any, Any, Any] = (None, None, None), clock: Callable[[], float] = time.time,
+    ) -> "Agent":  # fmt: skip
+        """Return the agent in plain values and arrays; given are model, policy and transformer."""
+        learner, open, max_open = snapshot.restored(source, values, arrays, *given)
         agent = cls.__new__(cls)
         agent._set(learner, max_open, None, clock)
         agent._open.update(open)
@@ -906,9 +898,7 @@ class Agent:
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
         <Agent: 2 arms, AdaptiveCurves, TS-UCB(1)>
         """
-        values, arrays = storage.read(path)
-        restored = snapshot.restored(path, values, arrays, model, policy, transformer)
-        agent = cls._of(restored, clock)
+        agent = cls._restored(path, *storage.read(path), (model, policy, transformer), clock)
         agent._log = _opened_log(log)
         return agent
 
@@ -939,7 +929,9 @@ class Agent:
 
     def __copy__(self) -> "Agent":
         """Return another agent that decides alike, until one of them is reseeded; no log."""
-        return _remade(*self.__reduce__()[1])
+        restore, arguments = self.__reduce__()
+        copy: Agent = restore(*arguments)
+        return copy
 
     def __deepcopy__(self, memo: Any) -> "Agent":
         return self.__copy__()
@@ -947,17 +939,10 @@ class Agent:
     def __reduce__(self) -> tuple[Any, ...]:
         held = self._hold()  # with the model of that moment: another thread may widen it just after
         given = held.known.model, held.known.policy, self._learner.reader.transformer
-        return _remade, (type(self), *held.parts(), given, self._clock)
+        return type(self)._restored, ("the copy", *held.parts(), given, self._clock)
 
     def _now(self) -> float:
         return check_time(self._clock())
-
-
-def _remade(
-    cls: type[Agent], values: dict[str, Any], arrays: list[Any], given: tuple[Any, Any, Any],
-    clock: Callable[[], float],
-) -> Agent:  # fmt: skip
-    return cls._of(snapshot.restored("the copy", values, arrays, *given), clock)
 
 
 def check_time(time: Any) -> float:
@@ -978,6 +963,6 @@ def _opened_log(log: Any) -> Any:
     return log if isinstance(log, DecisionLog) else DecisionLog(log)
 
 
-def _logged(context: Context, arms: Any) -> Context:
+def _context_to_log(context: Context, arms: Any) -> Context:
     """Return what a log keeps of a context: with the features of the arms, if they have any."""
     return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context

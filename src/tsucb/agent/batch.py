@@ -43,17 +43,18 @@ if TYPE_CHECKING:
 PIECE = 2048  # contexts at a time
 MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
 
-# What a batch needs is free again soon. The C library gives free memory back to the system and gets
-# it again page by page, which can take as long as to decide. Once a block of some megabytes was
-# freed, used or not, it keeps as much for the next time (M_TRIM_THRESHOLD of the GNU library).
+# The C library returns freed memory to the system and gets it back page by page, which can take as
+# long as the decisions of a batch. Once a block of some megabytes was freed, it keeps that much
+# (M_TRIM_THRESHOLD of the GNU library).
 np.empty(2**19)
 
 
 class SeenMoments:
-    """What was seen by decisions whose estimates and radii are means and standard deviations.
+    """What the policy saw of beliefs whose estimate is the mean and whose radius is the std.
 
-    Half of what `next_arm_seen` writes of a decision, in pieces as they were computed: writing to
-    new memory takes longer than computing. An index gives the whole of a decision.
+    Half of the numbers that `next_arm_seen` writes, in the arrays in which they were computed:
+    copying them to new memory would take longer than computing them. An index returns all numbers
+    of one decision.
     """
 
     def __init__(self, reasons: Floats) -> None:
@@ -237,7 +238,7 @@ def any_tiny(values):  # type: ignore[no-untyped-def]
 
 # Compiled code takes every array that it reads or writes as an argument of its own.
 def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
-    """Do what `_decide_rows` of `machine` does where the moments of all arms are known."""
+    """Decide as `_decide_rows` of `machine`, from means and deviations that were predicted."""
     model, state = deciding.learning.model, deciding.learning.state
     policy, rng = deciding.policy, deciding.stream.rng
     # No counting of references to the rows of these.

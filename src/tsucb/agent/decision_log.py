@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.values import rows_of, values_of
+from tsucb.contexts.values import values_of
 from tsucb.extras import require
 from tsucb.files import written_whole
-from tsucb.logs.decision_log import FINISHED, JOURNAL, Row
+from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows
 
 if TYPE_CHECKING:
     from tsucb.agent.decision import Decision, Explanation
@@ -80,24 +80,17 @@ class DecisionLog:
         # A signal handler may decide in the middle of a write.
         self._lock, self._process = threading.RLock(), os.getpid()
         self._journal: LogJournal | None = None
-        self._rows: list[Row] = []
 
-    def decided(self, decision: "Decision", context: Any) -> None:
-        """Write a decision."""
-        self._write([decision_row(decision, context)])
-
-    def decided_many(self, decisions: "Sequence[Decision]", contexts: Any) -> None:
-        """Write several decisions, made from the rows of a table, a matrix or a list."""
-        pairs = zip(decisions, rows_of(contexts), strict=True)
+    def decided(self, decisions: "Iterable[Decision]", contexts: Iterable[Any]) -> None:
+        """Write decisions, each with the context it was made in."""
+        pairs = zip(decisions, contexts, strict=True)
         self._write([decision_row(decision, context) for decision, context in pairs])
 
-    def rewarded(self, id: str, reward: float, now: float) -> None:
-        """Write a reward."""
-        self._write([reward_row(id, reward, now, False)])
-
-    def expired(self, ids: Iterable[str], reward: float | None, now: float) -> None:
-        """Write that decisions were closed, and what they are taken to have earned."""
-        self._write([reward_row(id, reward, now, True) for id in ids])
+    def closed(
+        self, rewards: Mapping[str, float | None], now: float, *, expired: bool = False
+    ) -> None:
+        """Write the rewards of decisions by their ids, None for those closed without one."""
+        self._write([reward_row(id, reward, now, expired) for id, reward in rewards.items()])
 
     def close(self) -> None:
         """Make a Parquet file of what is still in the journal. The log can be written to again.
@@ -111,6 +104,8 @@ class DecisionLog:
 
     def _write(self, rows: list[Row]) -> None:
         """Write rows; count those as lost that could not be written, with a warning."""
+        if not rows:
+            return
         written = 0
         try:
             if self._call is not None:
@@ -124,14 +119,14 @@ class DecisionLog:
             with self._lock:
                 if self._journal is None:
                     self._journal = LogJournal(self._new_path())
-                self._journal.write(lines)
-                self._rows += rows
+                self._journal.write(lines, len(rows))
+                full = self._journal.rows >= self.rows_per_file
         except Exception as error:
             self.lost += len(rows) - written
             _warn(f"{len(rows) - written} rows of the decision log could not be written: {error}")
             return
         try:
-            if len(self._rows) >= self.rows_per_file:
+            if full:
                 self.close()
         except Exception as error:  # the journal stays and holds the same
             _warn(f"a journal of the decision log could not be made a Parquet file: {error}")
@@ -143,14 +138,15 @@ class DecisionLog:
         return self.folder / f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
 
     def _finish(self) -> None:
-        journal, rows = self._journal, self._rows
-        if journal is None or self._process != os.getpid() or not rows:
+        journal = self._journal
+        if journal is None or self._process != os.getpid():
             return
         # If this fails, the journal stays and holds the same.
-        self._journal, self._rows = None, []
+        self._journal = None
         journal.close()
-        with written_whole(journal.path.with_suffix(FINISHED)) as file:
-            write_parquet([rows], file)
+        if rows := journal_rows(journal.path):
+            with written_whole(journal.path.with_suffix(FINISHED)) as file:
+                write_parquet([rows], file)
         journal.path.unlink()
 
 
@@ -158,21 +154,22 @@ class LogJournal:
     """A file that lines are appended to, each there whole or not at all while the process lives."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.size = path, 0
+        self.path, self.rows = path, 0
         # Without a buffer: what was written survives the process.
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         self.close = weakref.finalize(self, os.close, self._handle)
 
-    def write(self, lines: bytes) -> None:
-        done = 0
+    def write(self, lines: bytes, rows: int) -> None:
+        """Append lines, all or none of them."""
+        before, done = os.fstat(self._handle).st_size, 0
         try:
             while done < len(lines):
                 done += os.write(self._handle, lines[done:])
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._handle, self.size)
+                os.ftruncate(self._handle, before)
             raise
-        self.size += len(lines)
+        self.rows += rows
 
 
 def _warn(message: str) -> None:
@@ -194,16 +191,16 @@ def explained_row(
     chances: Sequence[float] | None,
 ) -> Row:  # fmt: skip
     """Return what a policy saw when it decided as a row of the log."""
-    arms = [str(arm) for arm in seen.arms]
+    arms = [as_utf8(str(arm)) for arm in seen.arms]
     return {
         "kind": "decision",
-        "id": id,
+        "id": as_utf8(id),
         "time": float(time),
         "policy": seen.policy,
         "context": as_json(context),
         "arms": arms,
         "arm": arms[seen.chosen],
-        "favourite": str(favourite),
+        "favourite": as_utf8(str(favourite)),
         "probabilities": chances,
         "target": seen.target,
         "alpha": seen.alpha,
@@ -214,7 +211,13 @@ def explained_row(
 
 def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
     """Return a reward as a row of the log."""
-    return {"kind": "reward", "id": id, "time": float(now), "reward": reward, "expired": expired}
+    row = {"kind": "reward", "id": as_utf8(id), "time": float(now)}
+    return row | {"reward": reward, "expired": expired}
+
+
+def as_utf8(text: str) -> str:
+    """Return a text as files hold it: half of a surrogate pair becomes a `?`."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def as_json(context: Any) -> str | None:
@@ -232,7 +235,7 @@ def as_json(context: Any) -> str | None:
         with contextlib.suppress(TypeError, ValueError):
             values, positional = values_of(context)
             context = list(values.values()) if positional else dict(values)
-    return json.dumps(context, default=_plain, ensure_ascii=False)
+    return as_utf8(json.dumps(context, default=_plain, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

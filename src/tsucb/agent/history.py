@@ -13,6 +13,7 @@ from tsucb.agent.machine import OBSERVED
 from tsucb.agent.merging import merge
 from tsucb.contexts.readers import Arm, ArmFeatures, Reading, narrow_rows
 from tsucb.extras import require
+from tsucb.logs.parquet import open_parquet, read_errors
 from tsucb.numeric.arrays import Floats
 
 if TYPE_CHECKING:
@@ -102,14 +103,16 @@ def parts(names: list[Arm], most: int | None) -> Iterator[slice]:
     yield slice(first, len(names))
 
 
-def pieces(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces."""
-    require("tables", "pyarrow")
-    import pyarrow.parquet as pq
+def pieces(path: str | os.PathLike[str]) -> Iterator[tuple[Path, Any]]:
+    """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces.
 
+    With each piece comes the file that it is of.
+    """
     for file in files(path):
-        for batch in pq.ParquetFile(file).iter_batches(ROWS):
-            yield batch.to_pandas()
+        parquet = open_parquet(file)
+        with read_errors(file):
+            for batch in parquet.iter_batches(ROWS):
+                yield file, batch.to_pandas()
 
 
 def files(path: str | os.PathLike[str]) -> list[Path]:
@@ -122,29 +125,14 @@ def files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-    """Raise ValueError for arms or rewards that cannot be learned, before anything is."""
-    require("tables", "pyarrow")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    arm, reward = settings["arm"], settings["reward"]
-    for file in files(path):
+    """Raise an error for anything that cannot be learned, before anything is."""
+    for file, table in pieces(path):
         try:
-            table = pq.ParquetFile(file)
-            names = set(table.schema_arrow.names)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(f"cannot read {file}: {' '.join(str(error).split())}") from None
-        for column in (arm, reward):
-            if column not in names:
-                raise ValueError(
-                    f"{file} has no column {column!r}; say which are meant with "
-                    "fit(history, arm=…, reward=…)"
-                )
-        for batch in table.iter_batches(ROWS, columns=[arm, reward]):
-            part = batch.to_pydict()
-            check_names(learner, part[arm])
-            for value in part[reward]:
-                learner.check_reward(value)
+            observations(learner, table, **settings)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+        except TypeError as error:
+            raise TypeError(f"{file}: {error}") from None
 
 
 def fitted_on_cluster(
@@ -175,6 +163,6 @@ def fitted_on_cluster(
 
 def _fitted_file(base: "Agent", path: str, settings: Any) -> "Agent":
     agent = base.__copy__()
-    for table in pieces(path):
+    for _, table in pieces(path):
         agent.fit(table, **settings)
     return agent

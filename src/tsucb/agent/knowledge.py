@@ -15,7 +15,7 @@ import numpy as np
 
 from tsucb.agent.guard import Change
 from tsucb.agent.machine import DECISIONS, DUE, Books
-from tsucb.checks import shown
+from tsucb.checks import MOST, shown
 from tsucb.contexts.readers import Arm
 from tsucb.contexts.values import listed
 from tsucb.models.change import NoticedChange
@@ -101,7 +101,8 @@ class Knowledge:
 
     def all_arms(self) -> Offer:
         """Return all arms, of which there must be one; `everyone` has them from then on."""
-        self.everyone = self.offer(self.arms).checked()
+        if self.everyone is None:
+            self.everyone = self.offer(self.arms).checked()
         return self.everyone
 
     @property
@@ -213,6 +214,8 @@ def plain_name(name: Any) -> Arm:
     plain = name.item() if isinstance(name, np.generic) else name
     if isinstance(plain, bool) or not isinstance(plain, str | int):
         raise TypeError(f"an arm is named by a string or an integer, not by {shown(name)}")
+    if isinstance(plain, int) and abs(plain) > MOST:  # of which Python writes no text
+        raise ValueError(f"an arm's number must be within ±{MOST:g}, but it is {shown(name)}")
     return str.__str__(plain) if isinstance(plain, str) else int(plain)
 
 

@@ -85,10 +85,9 @@ _TEXT = (str, bytes)
 
 
 class ReadQuestion(NamedTuple):
-    """A context with the arms that are offered, as given and as read."""
+    """A context, or several, with the arms that are offered, as given and as read."""
 
     context: Context
-    arms: Any
     offered: Offered
     reading: Reading
     many: bool
@@ -334,10 +333,10 @@ class Learner:
         features = list(arms.values()) if isinstance(arms, Mapping) else self._features_of(names)
         return Offered(names, features, names if self.coming else self.arms_by_name)
 
-    def _offer(self, known: Knowledge, arms: Any, offered: Offered) -> tuple[Knowledge, Offer]:
+    def _offer(self, known: Knowledge, offered: Offered) -> tuple[Knowledge, Offer]:
         """Return the columns of arms that are offered; with room for those that are not known."""
-        if arms is None and not self.reader.per_arm:
-            offer = known.everyone or known.all_arms()
+        if offered is NOBODY:
+            offer = known.all_arms()
         elif self.coming:
             known, offer = self._with_strangers(known, offered.names)
         else:
@@ -411,37 +410,35 @@ class Learner:
         is the function of the machine that is to decide.
         """
         offered = self.offered(arms)
-        question = ReadQuestion(
-            context, arms, offered, self._read(context, offered, learn, many), many
-        )
-        self.compile_ahead(question.reading, uses, many=many)
-        return question
+        reading = self._read(context, offered, learn, many)
+        self.compile_ahead(reading, uses, many=many)
+        return ReadQuestion(context, offered, reading, many)
 
     def _read(self, context: Context, offered: Offered, learn: bool, many: bool) -> Reading:
         if many:
             return self.reader.read_many(context, offered)
         return self.reader.read(context, offered, learn)
 
-    def placed(self, question: ReadQuestion) -> tuple[Knowledge, Offer, Floats, Reading]:
+    def resolve(self, question: ReadQuestion) -> tuple[Knowledge, Offer, Floats, Reading]:
         """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
 
         The knowledge is as wide as the context and has columns for new arms. With it come the
         offer, the context as the model takes it, and how it was read.
         """
-        context, arms, offered, reading, many = question
+        context, offered, reading, many = question
         if not self.reader.is_current(reading):
             reading = self._read(context, offered, True, many)
         known, x = self.prepared(), reading.x
-        if arms is None and reading.z is None and x.shape == (known.width,) and known.arms:
-            return known, known.everyone or known.all_arms(), x, reading
-        known, offer = self._offer(self.widened(reading), arms, offered)
+        if offered is NOBODY and x.shape == (known.width,) and known.arms:
+            return known, known.all_arms(), x, reading
+        known, offer = self._offer(self.widened(reading), offered)
         self.machine_for(known)
         return known, offer, laid_out_for(reading, known.model), reading
 
     def commit(
         self, known: Knowledge, offer: Offer, reading: Reading, x: bytes, places: Sequence[int]
     ) -> tuple[int, str]:
-        """Accept a question that was placed, and count decisions in it; return number and id."""
+        """Accept a question that was resolved, and count decisions in it; return number and id."""
         self.adopt(reading, known)
         columns = offer.columns[list(places)]
         if self.coming:
@@ -460,15 +457,15 @@ class Learner:
         return self.answer(self.ask(context, arms, learn=False))
 
     def answer(self, question: ReadQuestion) -> Decision:
-        """Do what `decide` does for a context that was read without learning."""
-        known, offer, values, _ = self.placed(question)
+        """Choose an arm for a context that was read without learning; see `decide`."""
+        known, offer, values, _ = self.resolve(question)
         return self.chosen(known, offer, values.tobytes())[1]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. It has no id."""
         length = whole_number("k", k, least=1)
         question = self.ask(context, arms, learn=False, uses="decide_rows")
-        known, offer, values, _ = self.placed(question)
+        known, offer, values, _ = self.resolve(question)
         return self.ranked(known, offer, values, length)
 
     def ranked(self, known: Knowledge, offer: Offer, values: Floats, length: int) -> Ranking:
@@ -509,7 +506,7 @@ class Learner:
         return known if width is None else known.widened(width)
 
     def adopt(self, reading: Reading | None, known: Knowledge) -> None:
-        """Accept what was read and placed."""
+        """Accept what was read, and what is known with it."""
         if reading is not None:
             self.reader.accept(reading)
         if known is not self.known:

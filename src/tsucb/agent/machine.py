@@ -195,16 +195,6 @@ def _take_counts(books, aside):  # type: ignore[no-untyped-def]
 
 
 @shared
-def first_pull_seen(player, available, rng, seen):  # type: ignore[no-untyped-def]
-    """Return what `tsucb.step.first_pull` returns; write its favourite, and NaN, into `seen`."""
-    choice = first_pull(player, available, rng)
-    if choice.arm >= 0:
-        seen[:] = np.nan
-        seen[1] = choice.favourite
-    return choice
-
-
-@shared
 def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
     """Return the policy's choice, and write the reason and the belief into `seen`."""
     lent_belief = borrowed(belief)
@@ -245,10 +235,13 @@ def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignor
     """Choose among columns, as `tsucb.step.next_arm` does, and write what the policy saw."""
     context, rng = laid_out(values, deciding.learning.room, columns), deciding.stream.rng
     player = player_of(deciding, chosen)
-    choice = first_pull_seen(player, columns, rng, seen)
+    choice = first_pull(player, columns, rng)
     if choice.arm < 0:
         belief = beliefs(player, context, columns, step, rng)
-        choice = choose_seen(player.policy, belief, rng, seen)
+        return choose_seen(player.policy, belief, rng, seen)
+    for i in range(seen.size):
+        seen[i] = np.nan
+    write_reason(seen, choice)
     return choice
 
 
@@ -259,13 +252,14 @@ def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-de
     decision, if it was counted; what the policy saw, as bytes.
     """
     books, seen = deciding.learning.books, deciding.seen
-    values, number, checksum = np.frombuffer(numbers, np.float64), 0, np.uint64(0)
+    values, words = np.frombuffer(numbers, np.float64), np.frombuffer(numbers, np.uint64)
+    number, checksum = 0, np.uint64(0)
     if not all_finite(values, deciding.largest):
         return NOT_FINITE, number, checksum, bytes_of(seen, 0)
     step = next_step(books.counts)
     choice = next_arm_seen(deciding, values, columns, step, books.chosen, seen)
     if counting:
-        count_decision(books, values.view(np.uint64), columns[choice.arm])
+        count_decision(books, words, columns[choice.arm])
         number, checksum = books.counts[DECISIONS], books.checksum[0]
     return choice.arm, number, checksum, bytes_of(seen, 4 * columns.size + 2)
 

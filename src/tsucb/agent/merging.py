@@ -9,7 +9,7 @@ import numpy as np
 from tsucb.agent.knowledge import Knowledge
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import DUE, Books
-from tsucb.agent.open_decisions import OpenDecision
+from tsucb.agent.open_decisions import OpenDecision, arms_and_rows
 from tsucb.agent.settings import READ_ANY
 from tsucb.agent.snapshot import check_knowledge, check_open
 from tsucb.checks import shown
@@ -210,12 +210,12 @@ def _still_open(
     was, found = before[0]._open, dict[str, OpenDecision]()
     for (agent, move), (other, _) in ((mine, theirs), (theirs, mine)):
         known = agent._learner.known
-        for id, (number, time, arm, row) in agent._open.items():
+        for id, decision in agent._open.items():
             if id in found or (id in was and id not in other._open):
                 continue
-            names, rows = (arm, row) if isinstance(arm, tuple) else ((arm,), (row,))
+            (number, time, arm, _), (names, rows) = decision, arms_and_rows(decision)
             here = all(known.is_current(name, number) for name in names)
-            moved = tuple(move(each) for each in rows)  # type: ignore[arg-type]
+            moved = tuple(map(move, rows))
             # Number 0 is before every arm was added: its arm has left.
             found[id] = number * here, time, arm, moved if isinstance(arm, tuple) else moved[0]
     return dict(sorted(found.items(), key=lambda pair: pair[1][0]))

@@ -22,6 +22,12 @@ MOST_BATCHES = 16  # that are kept whole
 OpenDecision: TypeAlias = tuple[int, float, Arm | tuple[Arm, ...], bytes | tuple[bytes, ...]]
 
 
+def arms_and_rows(decision: OpenDecision) -> tuple[tuple[Arm, ...], tuple[bytes, ...]]:
+    """Return the arms and the rows of a decision's places: one of each, but for a list."""
+    _, _, arm, row = decision
+    return (arm, row) if isinstance(arm, tuple) else ((arm,), (row,))  # type: ignore[return-value]
+
+
 class UnknownDecision(LookupError):
     """A reward for a decision that is not open: never made, or closed before.
 
@@ -129,8 +135,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         """Return how many arms wait for a reward, each place of a list for itself."""
         if ids is None:
             return self.places(self) + self.count() - len(self)
-        arms = (self[id][2] for id in ids)
-        return sum(len(arm) if type(arm) is tuple else 1 for arm in arms)
+        return sum(len(arms_and_rows(self[id])[0]) for id in ids)
 
     def reward(self, id: str, decision: OpenDecision, reward: float) -> bool:
         """Learn the reward of one decision and close it; return False if its arm has left."""
@@ -178,11 +183,10 @@ class OpenDecisions(dict[str, OpenDecision]):
         rows: list[bytes] = []
         current: list[bool] = []
         for id in ids:
-            number, _, arm, row = self[id]
-            names, own = (arm, row) if isinstance(arm, tuple) else ((arm,), (row,))
+            names, own = arms_and_rows(self[id])
             arms += names
-            rows += own  # type: ignore[arg-type]
-            current += [known.is_current(name, number) for name in names]
+            rows += own
+            current += [known.is_current(name, self[id][0]) for name in names]
         returning = returning and learner.coming
         if returning and arms:
             learner.known, _ = learner.admitted(known, tuple(dict.fromkeys(arms)))

@@ -132,12 +132,12 @@ def named_model(
     return names, model
 
 
-def plain_features(features: Any, categories: Set[str] = frozenset()) -> Any:
+def plain_features(features: Any) -> Any:
     """Return the features of an arm as a file can hold them: a dictionary, or a list of numbers."""
     if features is None:
         return None
     values, positional = values_of(features)
-    cells = {name: cell_of(name, value, name in categories) for name, value in values.items()}
+    cells = {name: cell_of(name, value, False) for name, value in values.items()}
     return list(cells.values()) if positional else cells
 
 

@@ -14,7 +14,7 @@ from tsucb.agent import storage
 from tsucb.agent.knowledge import Knowledge, plain_name, token_of
 from tsucb.agent.learner import Learner, check_rows, model_width
 from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
-from tsucb.agent.open_decisions import OpenDecision, OpenDecisions
+from tsucb.agent.open_decisions import OpenDecision, OpenDecisions, arms_and_rows
 from tsucb.agent.settings import check_policy, plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
@@ -150,10 +150,7 @@ def pack_open(open: dict[str, OpenDecision], arrays: Arrays) -> dict[str, Any]:
 
 def rows_of(open: dict[str, OpenDecision]) -> list[bytes]:
     """Return the rows of open decisions and of the places of lists."""
-    rows: list[Any] = []
-    for _, _, _, row in open.values():
-        rows += row if isinstance(row, tuple) else (row,)
-    return rows
+    return [row for decision in open.values() for row in arms_and_rows(decision)[1]]
 
 
 def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision]:
@@ -181,7 +178,7 @@ def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision
         else:
             open[id] = number, time, plain_name(arm), next(rows)
     if len(open) < len(ids) or not all(type(id) is str for id in open):
-        raise ValueError("ids that are none")
+        raise ValueError("ids that are no strings, or come twice")
     return open
 
 
@@ -199,8 +196,10 @@ def restored(
     path: str | os.PathLike[str], values: dict[str, Any], arrays: Arrays, model: Any = None,
     policy: Any = None, transformer: Any = None,
 ) -> Restored:  # fmt: skip
-    """Return the learner that values and arrays describe, the open decisions, and the most of them
-    there may be; raise ValueError if there is none."""
+    """Return the learner in these values and arrays, its open decisions, and `max_open`.
+
+    Raise ValueError if they hold no agent.
+    """
     try:
         return assembled(values, arrays, model, policy, transformer)
     except WrongSettings as error:
@@ -213,7 +212,7 @@ def restored(
 def assembled(
     values: dict[str, Any], arrays: Arrays, model: Any, policy: Any, transformer: Any
 ) -> Restored:
-    """Do what `restored` does, but raise one of `MISFITS` for what does not fit."""
+    """Return the same as `restored`; raise one of `MISFITS` for what does not fit."""
     settings = values["settings"]
     flags = {"streaming", "transformer", "keep_beliefs", "coming"}
     known_settings = settings.keys() == flags | {"features", "max_open", "most_arms", "described"}
@@ -268,7 +267,7 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     """Raise ValueError for sizes that the file has no numbers for, before making anything."""
     fields = saved["fields"]
     if depth > MOST_LAYERS:
-        raise ValueError("models within models")
+        raise ValueError("too many models within models")
     for part in fields.values():
         if isinstance(part, dict) and "class" in part:
             check_model(part, room, depth + 1)
@@ -374,7 +373,7 @@ def check_columns_of_arms(known: Knowledge) -> None:
 
 
 def check_books(books: Books) -> None:
-    """Raise ValueError for counts that cannot be.
+    """Raise ValueError for counts that no calls lead to.
 
     Counts of arms that left are gone, so of those that stay there are at most as many rewards and
     decisions as in all.
@@ -388,15 +387,15 @@ def check_books(books: Books) -> None:
     if books.chosen.sum() > counts[DECISIONS] + counts[OBSERVATIONS]:
         raise ValueError("more arms chosen than decisions made")
     if (np.abs(books.totals) > LARGEST * books.pulls).any():
-        raise ValueError("totals that cannot be")
+        raise ValueError("totals beyond the largest reward")
 
 
 def check_open(open: dict[str, OpenDecision], known: Knowledge, max_open: int) -> None:
     """Raise ValueError for open decisions that the agent cannot have made."""
     counts, columns = known.books.counts, []
-    for number, time, arm, row in open.values():
-        names = arm if isinstance(arm, tuple) else (arm,)
-        if not names or isinstance(row, tuple) != isinstance(arm, tuple):
+    for decision in open.values():
+        (number, time, _, _), (names, _) = decision, arms_and_rows(decision)
+        if not names:
             raise ValueError("a list without places")
         if not (0 <= number <= counts[DECISIONS] and math.isfinite(time)):
             raise ValueError("open decisions that were not made here")
@@ -416,5 +415,5 @@ def generator_in(state: Any) -> np.random.Generator:
     rng.bit_generator.state = state
     # With an even increment its numbers would repeat themselves soon.
     if rng.bit_generator.state != state or state["state"]["inc"] % 2 == 0:
-        raise ValueError("a random generator that cannot be")
+        raise ValueError("a random generator in a state that it never has")
     return rng

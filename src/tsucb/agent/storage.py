@@ -124,17 +124,17 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
         return data
 
     header = json.loads(piece(int.from_bytes(piece(_LENGTH), "little")))
-    shapes = [_described(kind, shape) for kind, *shape in header["arrays"]]
+    shapes = [_type_and_shape(kind, shape) for kind, *shape in header["arrays"]]
     sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in shapes]
     counts = {int(number): count for number, count in dict(header.get("sparse", {})).items()}
     if not counts.keys() <= set(range(len(shapes))):
-        raise ValueError("it has a sparse array that is none")
+        raise ValueError("it calls an array sparse that it does not have")
     spread = 0
     for number, count in counts.items():
         dtype, shape = shapes[number]
         spread += math.prod(shape)
         if type(count) is not int or not 0 <= count <= math.prod(shape) or spread > _MOST_SPARSE:
-            raise ValueError("it has a sparse array that cannot be")
+            raise ValueError("it has a sparse array of an impossible size")
         sizes[number] = count * (_PLACE.itemsize + dtype.itemsize)
     if sum(sizes) != left:
         raise ValueError("its length is not what it says")
@@ -142,7 +142,7 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
     for number, ((dtype, shape), size) in enumerate(zip(shapes, sizes, strict=True)):
         data = piece(size)
         entries = (
-            _filled(data, counts[number], dtype, math.prod(shape))
+            _dense_entries(data, counts[number], dtype, math.prod(shape))
             if number in counts
             else np.frombuffer(data, dtype)
         )
@@ -155,18 +155,18 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
     return header["values"], arrays
 
 
-def _filled(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+def _dense_entries(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
     """Return the entries of a sparse array, with zeros between them."""
     places = np.frombuffer(data, _PLACE, count).astype(np.int64)
     if count and (places[-1] >= size or (np.diff(places) <= 0).any()):
-        raise ValueError("it has a sparse array that cannot be")
+        raise ValueError("it has a sparse array with impossible places")
     entries = np.zeros(size, dtype)
     entries[places] = np.frombuffer(data, dtype, count, count * _PLACE.itemsize)
     return entries
 
 
-def _described(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
-    """Return type and shape of an array; raise ValueError for what cannot be."""
+def _type_and_shape(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
+    """Return type and shape of an array; raise ValueError for any that `write` does not make."""
     good = all(type(n) is int and 0 <= n < 2**48 for n in shape) and len(shape) <= _MOST_AXES
     if kind not in _KINDS or not good:
         raise ValueError("it has an array of an unknown type or shape")

@@ -150,7 +150,7 @@ def simulate(
     if like.like is None and (like.agent or like.missing is not None):
         raise ValueError("--agent and --missing are for --like; name the log")
     if like.like is not None and (environment is not None or model is not ModelName.auto):
-        raise ValueError("--like takes the place of an environment and its model; leave them away")
+        raise ValueError("--like takes the place of an environment and its model; leave them off")
     console = Console(highlight=False)
     if like.like is not None:
         names = split_list(policies) or ()

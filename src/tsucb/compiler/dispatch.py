@@ -38,7 +38,7 @@ from numba.extending import overload
 
 from tsucb.compiler.cache import KernelCache
 from tsucb.compiler.memory import Kept, KeptType
-from tsucb.compiler.results import to_python
+from tsucb.compiler.results import runs_python, to_python
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -145,7 +145,18 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
         """Take over machine code, and tell it the Python objects that its parts refer to."""
         for environment in cres._find_referenced_environments():
             cres.target_context.codegen().set_env(environment.env_name, environment)
+        if runs_python(cres.signature.return_type):
+            kinds = tuple(cres.signature.args)
+            self.entry.compile(kinds)
+            cres = self.entry.overloads[kinds]
         super().add_overload(cres)
+
+    @functools.cached_property
+    def entry(self) -> "Compiled":
+        """The function as plain Python calls it where it returns arrays or named tuples."""
+        names = list(inspect.signature(self.py_func).parameters)
+        code = entry_of(self.part, self.py_func, names, ", ".join(names))
+        return Compiled(code, targetoptions=self.targetoptions)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return the type of a call in compiled code."""
@@ -299,20 +310,9 @@ def held(rng: np.random.Generator) -> Kept:
 
 
 def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """Return the function by which plain Python calls a generic function's implementations.
-
-    Its source is written here, as Numba cannot inline calls with *arguments. No Python code runs
-    while arguments and results are converted: a signal handler that raises there, as that of
-    Ctrl-C does, would crash the interpreter.
-    """
+    """Return the function by which plain Python calls a generic function's implementations."""
     passed = ", ".join("rng.rng" if name == "rng" else name for name in names)
-    source = f"def entry({', '.join(names)}):\n    return to_python(call({passed}))\n"
-    place: dict[str, Any] = {"call": function, "to_python": to_python}
-    place["__name__"] = function.__module__
-    exec(compile(source, inspect.getfile(function), "exec"), place)
-    code = place["entry"]
-    code.__qualname__ = f"{function.__qualname__}.entry"
-    machine: Callable[..., Any] = compiled(code)
+    machine: Callable[..., Any] = compiled(entry_of(function, function, names, passed))
     if "rng" not in names:
         return machine
     at = names.index("rng")
@@ -321,3 +321,19 @@ def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]
         return machine(*arguments[:at], held(arguments[at]), *arguments[at + 1 :])
 
     return entry
+
+
+def entry_of(call: Any, function: Callable[..., Any], names: list[str], passed: str) -> Any:
+    """Return a function that calls another and hands its result to Python.
+
+    Its source is written here, as Numba cannot inline calls with *arguments. No Python code runs
+    while arguments and results are converted: a signal handler that raises there, as that of
+    Ctrl-C does, would crash the interpreter.
+    """
+    source = f"def entry({', '.join(names)}):\n    return to_python(call({passed}))\n"
+    place: dict[str, Any] = {"call": call, "to_python": to_python}
+    place["__name__"] = function.__module__
+    exec(compile(source, inspect.getfile(function), "exec"), place)
+    code = place["entry"]
+    code.__qualname__, code.__defaults__ = f"{function.__qualname__}.entry", function.__defaults__
+    return code

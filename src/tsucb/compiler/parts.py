@@ -22,6 +22,14 @@ from numba.core.typed_passes import NativeLowering
 class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
     """The LLVM code of a part and of all that it calls, without machine code."""
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Tidy up what a module defines; Numba does all it can, and for each declaration, too."""
+        module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager(opt=1)
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
     def finalize(self) -> None:
         """Link the code of all callees, for callers to copy."""
         self._finalized = True

@@ -14,6 +14,13 @@ from numba.core import cgutils
 from numba.extending import box, intrinsic, models, register_model
 
 
+def runs_python(kind: Any) -> bool:
+    """Return whether Numba runs Python code to return a value of this type."""
+    if isinstance(kind, types.BaseTuple) and not isinstance(kind, types.BaseNamedTuple):
+        return any(map(runs_python, kind))
+    return isinstance(kind, types.Array | types.BaseNamedTuple)
+
+
 class ResultType(types.Type):  # type: ignore[misc]
     """Numba's type of a value on its way to Python."""
 

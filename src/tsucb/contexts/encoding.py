@@ -84,7 +84,7 @@ class FeatureEncoder:
 
     def columns(self, table: Any, names: list[str]) -> Any:
         """Return the contexts in some columns of a table."""
-        return {name: table[name] for name in names} or None
+        return rows_of(table, names)
 
 
 def padded_stack(parts: Sequence[Any], shape: tuple[int, ...] = ()) -> Floats:

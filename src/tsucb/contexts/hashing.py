@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -58,7 +59,6 @@ class HashingEncoder(FeatureEncoder):
         self.bits, self.crossed = bits, crossed
         self.categories = coded_features(categories)
         self.learned: tuple[dict[str, Moments], int] = {}, 0  # the moments, and the longest row
-        self._hashes: dict[tuple[str, str | None], int] = {}
 
     @property
     def width(self) -> int:
@@ -76,7 +76,7 @@ class HashingEncoder(FeatureEncoder):
     def describe(self, context: Any) -> list[tuple[str, float]]:
         """Return the features that have columns, and their values where these are not 0."""
         if hasattr(context, "tocsr"):
-            columns, values = self._given(context)
+            columns, values = self._sparse_entries(context)
             return [
                 (f"x{i - 1}", x) for i, x in zip(columns.tolist(), values.tolist(), strict=True)
             ]
@@ -91,16 +91,12 @@ class HashingEncoder(FeatureEncoder):
     def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
         """Return the row of a context, and the moments with its numbers among them."""
         if hasattr(context, "tocsr"):
-            columns, values = self._given(context)
+            columns, values = self._sparse_entries(context)
             row = np.zeros(_length(columns.size))
             row[: 2 * columns.size : 2], row[1 : 2 * columns.size : 2] = columns, values
             return row, moments
         cells, moments = self._cells(context, moments)
-        hashes, remembered = [], self._hashes
-        for key, _ in cells:
-            found = remembered.get(key)
-            hashes.append(self._hash(key) if found is None else found)
-        count = len(cells)
+        hashes, count = [hash_of(*key) for key, _ in cells], len(cells)
         row = np.zeros(_length(self._columns(count)))
         given = np.array(hashes, dtype=np.int64), np.array([x for _, x in cells], dtype=np.float64)
         fill_row(*given, self.crossed, 2**self.bits - 1, row)
@@ -129,7 +125,7 @@ class HashingEncoder(FeatureEncoder):
             elif cell is None:
                 cells.append(((name, ""), 1.0))
             elif name in moments or len(moments) + len(changed) < MOST_SCALED:
-                changed[name] = now = _with(moments.get(name, (0, 0.0, 0.0, cell)), cell)
+                changed[name] = now = _add_value(moments.get(name, (0, 0.0, 0.0, cell)), cell)
                 usual = cell == now[3]
                 cells.append(
                     ((name, USUAL), 1.0) if usual else ((name, None), _standardised(cell, now))
@@ -146,17 +142,7 @@ class HashingEncoder(FeatureEncoder):
     def _columns(self, features: int) -> int:
         return features * (features + 1) // 2 if self.crossed else features
 
-    def _hash(self, key: tuple[str, str | None]) -> int:
-        """Return 63 bits that depend on the feature and its category alone."""
-        name, category = key
-        text = name if category is None else f"{name}\0{category}"
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        if len(self._hashes) >= MOST_REMEMBERED:
-            self._hashes = {}
-        self._hashes[key] = found = int.from_bytes(digest, "little") >> 1
-        return found
-
-    def _given(self, context: Any) -> tuple[Integers, Floats]:
+    def _sparse_entries(self, context: Any) -> tuple[Integers, Floats]:
         """Return columns and values of a sparse row; column 0 is kept for the constant."""
         row = context.tocsr()
         if row.ndim == 2 and row.shape[0] != 1:
@@ -187,23 +173,31 @@ class HashingEncoder(FeatureEncoder):
     @classmethod
     def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
         if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
-            raise ValueError("an encoder that is none")
+            raise ValueError("other parts than an encoder has")
         encoder, width = cls(bits, crossed, state["categories"]), state["width"]
         if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
-            raise ValueError("an encoder whose rows cannot be")
+            raise ValueError("a width that no row has")
         learned: dict[str, Moments] = {}
         for name, (count, mean, squares, usual) in state["moments"].items():
             numbers = (mean, squares, 0.0 if usual is None else usual)
             good = type(count) is int and all(type(x) is float for x in numbers)
             near = good and within([mean, numbers[2]])
             if not near or count < 1 or not 0 <= squares <= MOST:
-                raise ValueError("an encoder whose numbers cannot be")
+                raise ValueError("moments that no numbers have")
             learned[name] = count, mean, squares, usual
         encoder.learned = learned, width
         return encoder
 
 
-def _with(moments: Moments, x: float) -> Moments:
+@lru_cache(MOST_REMEMBERED)
+def hash_of(name: str, category: str | None) -> int:
+    """Return 63 bits that depend on the feature and its category alone."""
+    text = name if category is None else f"{name}\0{category}"
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _add_value(moments: Moments, x: float) -> Moments:
     """Return the moments with one more value."""
     count, mean, squares, usual = moments
     if x != usual and count < SETTLED:

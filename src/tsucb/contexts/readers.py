@@ -124,9 +124,7 @@ class Reader:
 
     def read_one(self, context: Context, features: Any) -> Reading:
         """Return the numbers of one arm in a context."""
-        if features is not None:
-            raise TypeError(f"{self.model_name} knows no features of arms beside a context")
-        return self.read(context, NOBODY)
+        return self.read(context, Offered(("",), None if features is None else [features], ()))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         """Return several contexts (a list, matrix or table) as numbers."""
@@ -152,10 +150,15 @@ class Reader:
         return Reading(np.tile(self.read(contexts, NOBODY).x, (count, 1)))
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, features of arms (None here) and rewards of a table."""
-        others = [name for name in check_columns(table, arm, reward) if name not in (arm, reward)]
-        contexts = self.parts[0].columns(table, others)
-        return contexts, column(table, arm), None, column(table, reward)
+        """Return contexts, arms, features of arms (None without any) and rewards of a table."""
+        present, encoder = check_columns(table, arm, reward), self.parts[0]
+        absent = [name for name in features if name not in present]
+        if absent:
+            raise ValueError(f"the history has no column for the features {listed(absent)}")
+        others = [name for name in present if name not in (arm, reward, *features)]
+        contexts = encoder.columns(table, others) if others or not encoder.optional else None
+        of_arms = rows_of(table, features) if features else None
+        return contexts, column(table, arm), of_arms, column(table, reward)
 
     def is_current(self, reading: Reading) -> bool:
         """Return whether nothing was learned since a context was read."""
@@ -258,10 +261,6 @@ class ArmFeatures(Reader):
         z, later = second.look_at_all(given, before[1], learn)
         return self.checked(Reading(x, z, before, (after, later)) if learn else Reading(x, z))
 
-    def read_one(self, context: Context, features: Any) -> Reading:
-        """Return the vectors of a context and of one arm."""
-        return self.read(context, Offered(("",), [features], ()))
-
     def _whole(self, rows: Any, arms: Offered) -> Reading:
         """Return the rows of a matrix, one per arm: those of the context, then those of the arm."""
         count, features, width = len(arms.names), arms.features, self.parts[0].width
@@ -299,15 +298,6 @@ class ArmFeatures(Reader):
         x = padded_stack([each.x for each in readings])
         z = padded_stack([each.z for each in readings], (len(arms.names),))
         return Reading(x, z, before, after)
-
-    def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        present, described = check_columns(table, arm, reward), list(features)
-        absent = [name for name in described if name not in present]
-        if absent:
-            raise ValueError(f"the history has no column for the features {listed(absent)}")
-        others = [name for name in present if name not in (arm, reward, *described)]
-        contexts, of_arms = (rows_of(table, some) or None for some in (others, described))
-        return contexts, column(table, arm), of_arms, column(table, reward)
 
 
 def make_reader(

@@ -1,8 +1,8 @@
-"""scikit-learn's transformers on dictionaries, without milliseconds per decision.
+"""Apply scikit-learn's transformers to one context in microseconds.
 
-One call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
-and cutting it into columns. What the common steps do to one row is little: `RowTransform` reads it
-off the fitted transformer.
+A call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
+and cutting it into columns. What the common steps do to one row is little: `RowTransform` makes a
+function of it from the fitted transformer.
 """
 
 import copy
@@ -13,7 +13,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tsucb.checks import LARGEST, within
 from tsucb.contexts.values import values_of
@@ -23,25 +22,25 @@ from tsucb.numeric.arrays import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-Step = Callable[[list[Any]], list[Any]]  # the cells of a row in, what becomes of them out
+Step = Callable[[list[Any]], list[Any]]  # from the cells of a row to the transformed ones
 
 CHECKED_ROWS = 3  # the first rows, which are also given to the transformer
 
 
 class _Unusual(Exception):
-    """A transformer or a value that is left to scikit-learn."""
+    """This transformer, or this value, is for scikit-learn to transform."""
 
 
 def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFrame":
-    """Contexts as a table with stable columns, as a fitted `ColumnTransformer` takes it.
+    """Return contexts as a data frame with stable columns, for a fitted `ColumnTransformer`.
 
     Parameters
     ----------
     contexts
         One dictionary, a list of them, or a data frame.
     columns
-        The names of the columns, in order: `transformer.feature_names_in_`. What a context lacks
-        is missing, what is not among them is left out. None: all that any context has.
+        The names of the columns, in order: `transformer.feature_names_in_`. Features that a context
+        lacks are missing, others are left out. By default all features of any context.
 
     >>> table_of([{"age": 30, "city": "Rome"}, {"city": None, "age": 41}])
        age  city
@@ -71,15 +70,15 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
 
 
 class RowTransform:
-    """Does to one context what a fitted transformer does to a table.
+    """Transforms one context as a fitted transformer does.
 
-    Compiled are `ColumnTransformer` and `Pipeline`, nested as you like, of `StandardScaler`,
-    `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`,
-    `OrdinalEncoder` and 'passthrough'. Everything else goes through `transform`.
+    `ColumnTransformer` and `Pipeline`, nested in any way, of `StandardScaler`, `MinMaxScaler`,
+    `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`, `OrdinalEncoder` and
+    'passthrough' become one function of a row. For anything else `transform` is called.
 
-    The transformer must not learn afterwards. Rows that are out of the ordinary (a string where
-    numbers were, a category that is an error) are given to the transformer itself, so that what it
-    says about them is said; so are the first rows, and if it disagrees about one, all later ones.
+    The transformer must not learn afterwards. `transform` is also called for unusual rows (a string
+    where numbers were, an unknown category), so that its own errors are raised; and for the first
+    rows: if the function gives something else for one of them, it is not used any more.
     """
 
     def __init__(self, transformer: Any) -> None:
@@ -89,26 +88,26 @@ class RowTransform:
         self._step: Step | None
         self._unchecked = CHECKED_ROWS
         try:
-            self._step = _compiled(transformer)
+            self._step = _row_step(transformer)
         except _Unusual:
             self._step = None
 
     @property
     def compiled(self) -> bool:
-        """Whether rows avoid `transform`."""
+        """Whether a function takes the place of `transform`."""
         return self._step is not None
 
     def __call__(self, context: Any) -> Floats:
         step = self._step
         if step is None:
-            return self._transformed(context)
+            return self._call_transform(context)
         cells = self._cells(context)
         try:
             row: Floats = np.frombuffer(array("d", step(cells)))
         except (_Unusual, TypeError, ValueError, OverflowError):
-            return self._transformed(context)
+            return self._call_transform(context)
         if self._unchecked:
-            expected = self._transformed(context)
+            expected = self._call_transform(context)
             self._unchecked -= 1
             if row.shape != expected.shape or not np.allclose(
                 row, expected, rtol=1e-9, atol=1e-12, equal_nan=True
@@ -121,10 +120,10 @@ class RowTransform:
         if self.columns is None:
             values, positional = values_of(context)
             return [_plain(value) for value in values.values()] if positional else []
-        get = (context if type(context) is dict else self._named(context)).get
+        get = (context if type(context) is dict else self._by_name(context)).get
         return [_plain(get(name)) for name in self.columns]
 
-    def _named(self, context: Any) -> dict[str, Any]:
+    def _by_name(self, context: Any) -> dict[str, Any]:
         values, positional = values_of(context)
         if positional:
             raise ValueError(
@@ -133,13 +132,13 @@ class RowTransform:
             )
         return values
 
-    def _transformed(self, context: Any) -> Floats:
+    def _call_transform(self, context: Any) -> Floats:
         if self.columns is None:
             # As it is: what takes no tables may take lists of dictionaries, or of anything.
             one_row = getattr(context, "ndim", 1) == 2
             rows = self.transformer.transform(context if one_row else [context])
         else:
-            values = context if type(context) is dict else self._named(context)
+            values = context if type(context) is dict else self._by_name(context)
             rows = self.transformer.transform(table_of(values, self.columns))
         rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
         vector: Floats = np.array(rows[0], dtype=np.float64)
@@ -147,10 +146,10 @@ class RowTransform:
 
 
 def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any]]:
-    """Let a copy of a transformer learn from contexts by `partial_fit`, and transform them.
+    """Call `partial_fit` of a copy of a transformer, then its `transform`.
 
-    Returns the vectors, and the `__dict__` of the transformer that has learned. A copy, as one NaN
-    would stay in the transformer's means for good. Numbers beyond ±1e30 are refused.
+    Returns the vectors, and the `__dict__` of the copy: the transformer itself must not change, as
+    a single NaN would stay in its means for good. Numbers beyond ±1e30 are refused.
 
     Parameters
     ----------
@@ -161,7 +160,10 @@ def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any
     """
     for context in contexts.to_numpy() if hasattr(contexts, "to_numpy") else contexts:
         values = context.values() if isinstance(context, Mapping) else context
-        if isinstance(values, Iterable) and any(map(_too_large, values)):
+        if isinstance(values, Iterable) and any(
+            isinstance(value, Real) and abs(value) > LARGEST  # type: ignore[operator]
+            for value in values
+        ):
             raise ValueError(
                 f"the context contains infinity or a number beyond ±{LARGEST:g}; every number "
                 "must be finite"
@@ -179,15 +181,8 @@ def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any
     return matrix, vars(other)
 
 
-def _too_large(value: Any) -> bool:
-    try:
-        return isinstance(value, Real) and abs(float(value)) > LARGEST
-    except OverflowError:
-        return True
-
-
 def _plain(value: Any) -> Any:
-    """A value as Python has it; all that is missing as NaN."""
+    """Return a value as a plain Python object; NaN for anything missing."""
     kind = type(value)
     if kind is float or kind is str or kind is int:
         return value
@@ -197,6 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(cell: Any) -> float:
+    """Return a finite number or NaN as a float; raise _Unusual for anything else."""
     kind = type(cell)
     if kind is float or kind is int or kind is bool:
         number = float(cell)
@@ -205,8 +201,8 @@ def _number(cell: Any) -> float:
     raise _Unusual
 
 
-def _compiled(transformer: Any) -> Step:
-    """The function of one row that a fitted transformer is."""
+def _row_step(transformer: Any) -> Step:
+    """Return what a fitted transformer does to a row; raise _Unusual if that is not known."""
     if transformer is None or transformer == "passthrough":
         return lambda cells: cells
     kind = type(transformer)
@@ -275,76 +271,50 @@ def _simple_imputer(imputer: Any) -> Step:
     return step
 
 
-class _Categories:
-    """The places of a column's categories, None for what is missing."""
-
-    def __init__(self, categories: NDArray[Any]) -> None:
-        self.text = categories.dtype.kind in "OU"
-        self.places: dict[Any, int] = {}
-        for place, category in enumerate(categories.tolist()):
-            if category is not None and category != category:
-                self.places[None] = place
-            elif (type(category) is str) == self.text:
-                self.places[category] = place
-            else:  # None itself, or mixed kinds
-                raise _Unusual
-
-    def place(self, cell: Any) -> int | None:
-        """The place of a cell among the categories, None if it is not among them."""
-        if cell != cell:
-            return self.places.get(None)
-        if (type(cell) is str) != self.text:
-            raise _Unusual
-        return self.places.get(cell if self.text else _number(cell))
-
-
-def _encoded(encoder: Any) -> list[_Categories]:
+def _category_encoder(encoder: Any) -> Step:
+    """Of every column there is a dictionary: the place in the row, and the value, of a category."""
     if encoder.min_frequency is not None or encoder.max_categories is not None:
         raise _Unusual
-    return [_Categories(categories) for categories in encoder.categories_]
-
-
-def _one_hot_encoder(encoder: Any) -> Step:
-    blocks, dropped = _encoded(encoder), encoder.drop_idx_
-    # scikit-learn has something to say about all other cases.
-    ignores, start = encoder.handle_unknown == "ignore" and dropped is None, 0
-    columns: list[dict[int, int]] = []  # of every place but the one that is dropped
+    one_hot, width = hasattr(encoder, "drop_idx_"), 0
+    # scikit-learn has something to say about all other unknown categories.
+    ignores = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None
+    nothing, unknown = (-1, 0.0), None  # the last place of a row is cut off
+    columns = []
     for i, categories in enumerate(encoder.categories_):
-        drop = None if dropped is None else dropped[i]
-        kept = [place for place in range(len(categories)) if place != drop]
-        columns.append({place: start + n for n, place in enumerate(kept)})
-        start += len(kept)
-    blank = [0.0] * start
+        text, names = categories.dtype.kind in "OU", categories.tolist()
+        missing = [name is not None and name != name for name in names]
+        keys = [None if gap else name for name, gap in zip(names, missing, strict=True)]
+        if any(not gap and (type(x) is str) != text for x, gap in zip(names, missing, strict=True)):
+            raise _Unusual  # None itself, or mixed kinds
+        if one_hot:
+            dropped = None if encoder.drop_idx_ is None else encoder.drop_idx_[i]
+            kept = [key for place, key in enumerate(keys) if place != dropped]
+            entries = dict.fromkeys(keys, nothing)
+            entries |= {key: (width + place, 1.0) for place, key in enumerate(kept)}
+            unknown = nothing if ignores else None
+            width += len(kept)
+        else:
+            entries = {key: (i, float(place)) for place, key in enumerate(keys)}
+            if None in entries:
+                entries[None] = i, float(encoder.encoded_missing_value)
+            if encoder.handle_unknown == "use_encoded_value":
+                unknown = i, encoder.unknown_value
+            width += 1
+        columns.append((text, entries, unknown))
 
     def step(cells: list[Any]) -> list[Any]:
-        row = blank[:]
-        for cell, categories, own in zip(cells, blocks, columns, strict=True):
-            place = categories.place(cell)
-            if place is None and not ignores:
-                raise _Unusual
-            if place in own:
-                row[own[place]] = 1.0
-        return row
-
-    return step
-
-
-def _ordinal_encoder(encoder: Any) -> Step:
-    blocks = _encoded(encoder)
-    unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
-    absent = float(encoder.encoded_missing_value)
-
-    def step(cells: list[Any]) -> list[Any]:
-        row: list[Any] = []
-        for cell, categories in zip(cells, blocks, strict=True):
-            place = categories.place(cell)
-            if place is None and unknown is None:
-                raise _Unusual
-            if place is None:
-                row.append(unknown)
+        row = [0.0] * (width + 1)
+        for cell, (text, entries, unknown) in zip(cells, columns, strict=True):
+            if cell != cell:
+                entry = entries.get(None, unknown)
+            elif (type(cell) is str) == text:
+                entry = entries.get(cell if text else _number(cell), unknown)
             else:
-                row.append(absent if cell != cell else float(place))
-        return row
+                raise _Unusual
+            if entry is None:
+                raise _Unusual
+            row[entry[0]] = entry[1]
+        return row[:-1]
 
     return step
 
@@ -356,7 +326,7 @@ def _function_transformer(transformer: Any) -> Step:
 
 
 def _pipeline(pipeline: Any) -> Step:
-    steps = [_compiled(transformer) for _, transformer in pipeline.steps]
+    steps = [_row_step(transformer) for _, transformer in pipeline.steps]
 
     def step(cells: list[Any]) -> list[Any]:
         for each in steps:
@@ -374,7 +344,7 @@ def _column_transformer(transformer: Any) -> Step:
     for name, part, columns in transformer.transformers_:
         indices = _indices(columns, known)
         if indices and not (isinstance(part, str) and part == "drop"):
-            blocks.append((indices, _compiled(part), weights.get(name)))
+            blocks.append((indices, _row_step(part), weights.get(name)))
 
     def step(cells: list[Any]) -> list[Any]:
         row: list[Any] = []
@@ -387,7 +357,7 @@ def _column_transformer(transformer: Any) -> Step:
 
 
 def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
-    """The places of the columns that one part of a `ColumnTransformer` takes."""
+    """Return the places of the columns that a part of a `ColumnTransformer` takes."""
     if isinstance(columns, slice):
         if any(isinstance(end, str) for end in (columns.start, columns.stop)):
             raise _Unusual  # of names, both ends included
@@ -405,8 +375,8 @@ def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
 _COMPILERS: dict[str, Callable[[Any], Step]] = {
     **dict.fromkeys(_SCALERS, _scaler),
     "SimpleImputer": _simple_imputer,
-    "OneHotEncoder": _one_hot_encoder,
-    "OrdinalEncoder": _ordinal_encoder,
+    "OneHotEncoder": _category_encoder,
+    "OrdinalEncoder": _category_encoder,
     "FunctionTransformer": _function_transformer,
     "Pipeline": _pipeline,
     "ColumnTransformer": _column_transformer,

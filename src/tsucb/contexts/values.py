@@ -21,19 +21,19 @@ Cell = float | str | None  # what a value was read as: a number, a category, mis
 def values_of(context: Any) -> tuple[dict[str, Any], bool]:
     """Return the values of a context by feature, and whether they came without names."""
     if isinstance(context, Mapping):
-        return named(list(context), list(context.values())), False
+        return values_by_name(list(context), list(context.values())), False
     if hasattr(context, "columns"):
         if len(context) != 1:
             raise ValueError(f"a context is one row, but the table has {len(context)} rows")
         names = list(context.columns)
-        return named(names, [next(iter(context[name])) for name in unique(names)]), False
+        return values_by_name(names, [next(iter(context[name])) for name in unique(names)]), False
     if hasattr(context, "index") and hasattr(context, "items"):  # a pandas.Series
-        return named(list(context.index), list(context)), False
+        return values_by_name(list(context.index), list(context)), False
     if hasattr(context, "_asdict"):  # a named tuple
         return values_of(context._asdict())
     if hasattr(context, "keys"):  # a row of a database
         names = list(context.keys())
-        return named(names, [context[name] for name in names]), False
+        return values_by_name(names, [context[name] for name in names]), False
     if hasattr(context, "toarray"):  # a sparse row
         context = context.toarray()
     if not isinstance(context, list | tuple):
@@ -52,16 +52,11 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
         return values_of(context[0])
     if not len(context):
         raise ValueError("a context must have at least one number, but it is empty")
-    return numbered(context), True
+    return {f"x{i}": value for i, value in enumerate(context)}, True
 
 
-def numbered(values: Iterable[Any]) -> dict[str, Any]:
-    """Return values without names under the names x0, x1, …"""
-    return {f"x{i}": value for i, value in enumerate(values)}
-
-
-def named(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return values by the names of their features, each of which must come once."""
+def values_by_name(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    """Return the values of features; raise ValueError if a name comes twice."""
     return dict(zip(unique([feature_name(name) for name in names]), values, strict=True))
 
 
@@ -108,7 +103,10 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
         if number != number:
             return None
         if not -LARGEST <= number <= LARGEST:
-            raise ValueError(too_large(name, number))
+            raise ValueError(
+                f"the feature {shown(name)} is {number}, but numbers must lie within "
+                f"±{LARGEST:g}; give None where it is not known"
+            )
         if not coded:
             return number
         whole: Any = value
@@ -117,13 +115,6 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
     if pandas is not None and (value is pandas.NA or value is pandas.NaT):
         return None
     raise TypeError(wrong_kind(name, value))
-
-
-def too_large(name: str, number: float) -> str:
-    return (
-        f"the feature {shown(name)} is {number}, but numbers must lie within ±{LARGEST:g}; "
-        "give None where it is not known"
-    )
 
 
 def wrong_kind(name: str, value: Any) -> str:

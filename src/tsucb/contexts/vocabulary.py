@@ -129,9 +129,9 @@ class Vocabulary:
         kind, row, known = type(context), None, self
         unknown: list[int] = []  # columns to fill in the mean of
         if kind is dict:
-            row = self._known(context, unknown)
+            row = self._read_dictionary(context, unknown)
         elif self.shape is not None and (kind is _ARRAY or kind is list or kind is tuple):
-            row = self._plain(context, unknown)
+            row = self._read_numbers(context, unknown)
         if row is None:
             unknown = []
             known, row = self._read(context, unknown, learn)
@@ -149,7 +149,7 @@ class Vocabulary:
                 absent[number] += 1
         return vector, known, (contexts + 1, totals, absent) if learn else tally
 
-    def _known(self, context: dict[Any, Any], unknown: list[int]) -> Any:
+    def _read_dictionary(self, context: dict[Any, Any], unknown: list[int]) -> Any:
         """Return the row of a dictionary that needs no new column; None for any other."""
         row, features = self.blank[:], self.features
         gaps: list[Feature] = []
@@ -184,7 +184,7 @@ class Vocabulary:
                 unknown.append(feature.number)
         return row if features and not self.positional else None
 
-    def _plain(self, context: Any, unknown: list[int]) -> Any:
+    def _read_numbers(self, context: Any, unknown: list[int]) -> Any:
         """Return the row of numbers that need no new column; None for any other context."""
         if type(context) is not _ARRAY:
             if not _PLAIN.issuperset(map(type, context)):
@@ -398,9 +398,9 @@ class Vocabulary:
         }
 
     def unpacked(self, state: Any) -> tuple["Vocabulary", ColumnCounts]:
-        """Fill this blank vocabulary from what `packed` returned; raise ValueError if it cannot be.
+        """Fill this blank vocabulary from what `packed` returned; raise ValueError if damaged.
 
-        That the state is what `packed` makes of the result is left to the caller.
+        The caller checks that `packed` of the result is the same again.
         """
         learned = state["learned"]
         self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]

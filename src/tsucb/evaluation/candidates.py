@@ -61,8 +61,8 @@ class Candidate:
         return target, expected
 
 
-class Asked:
-    """A configuration that reads the features of arms: an agent asked at every decision."""
+class AgentCandidate:
+    """A configuration that reads the features of arms: an agent, asked at every decision."""
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
         plain = {name: value for name, value in settings.items() if name != "model"}
@@ -74,13 +74,13 @@ class Asked:
         """Return the same as `Candidate.choices`."""
         policy, share = without_floor(self.agent.policy)
         self.agent.follow(policy)
-        return with_floor(self._asked(draws)[0], share, self.decisions.offered)
+        return with_floor(self._ask_all(draws)[0], share, self.decisions.offered)
 
     def predictions(self) -> Floats:
         """Return (N, K) what it expects of every arm offered, given all earlier decisions."""
-        return self._asked(1)[1]
+        return self._ask_all(1)[1]
 
-    def _asked(self, draws: int) -> tuple[Floats, Floats]:
+    def _ask_all(self, draws: int) -> tuple[Floats, Floats]:
         """Return (N, K) how often each arm is chosen, and what is expected of it."""
         agent, decisions, place = self.agent, self.decisions, 0
         names, index = decisions.arms, {name: k for k, name in enumerate(decisions.arms)}
@@ -119,9 +119,9 @@ def reads_arms(settings: Settings) -> bool:
     return model == "HybridLinear" or model == {"name": "HybridLinear"}
 
 
-def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate | Asked:
+def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate | AgentCandidate:
     """Return a configuration, ready to go through a log."""
-    return (Asked if reads_arms(settings) else Candidate)(settings, decisions, seed)
+    return (AgentCandidate if reads_arms(settings) else Candidate)(settings, decisions, seed)
 
 
 def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
@@ -165,8 +165,8 @@ def look_through(events, player, first, last, target, expected, draws, order, kn
 
 def predictions(decisions: Decisions) -> Floats:
     """Return (N, K) what the default model expects of every arm, given earlier decisions."""
-    asked = Candidate if decisions.arm_features is None else Asked
-    predicted = asked({}, decisions, 0).predictions()
+    kind = Candidate if decisions.arm_features is None else AgentCandidate
+    predicted = kind({}, decisions, 0).predictions()
     # A prediction outside of the rewards seen so far is worse than the nearest of them.
     highest = np.maximum.accumulate(decisions.reward)
     lowest = np.minimum.accumulate(decisions.reward)

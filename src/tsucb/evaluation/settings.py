@@ -2,13 +2,12 @@
 
 import inspect
 import os
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tsucb import models
 from tsucb.checks import shown
+from tsucb.files import read_toml
 from tsucb.models.adaptive_curves import AdaptiveCurves
 from tsucb.models.model import Model
 from tsucb.policies.names import named_policy, usual_ucb
@@ -42,9 +41,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
     An empty file stands for the agent's defaults.
     """
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {' '.join(str(error).split())}") from None
+        values = read_toml(path)
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
     try:

@@ -10,10 +10,15 @@ share a folder.
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tsucb.checks import LARGEST, MOST, shown
 from tsucb.extras import require
+from tsucb.logs.parquet import open_parquet, read_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 JOURNAL, FINISHED = ".jsonl", ".parquet"
+MOST_DIGITS = 300  # of a whole number: floats have as many
 
 
 def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
@@ -48,8 +54,8 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
         raise ValueError(f"{path} holds no decisions")
     table = pd.DataFrame(decisions).drop(columns=["kind", "reward", "expired"], errors="ignore")
     found = [rewards.get(place, {}) for place in range(len(decisions))]
-    table["reward"] = [_number(row.get("reward")) for row in found]
-    table["reward_time"] = [_number(row.get("time")) for row in found]
+    table["reward"] = np.array([row.get("reward") for row in found], dtype=np.float64)
+    table["reward_time"] = np.array([row.get("time") for row in found], dtype=np.float64)
     table["expired"] = [bool(row.get("expired", False)) for row in found]
     table["propensity"] = [
         math.nan if chances is None else float(chances[list(arms).index(arm)])
@@ -97,7 +103,10 @@ def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
     >>> context_of('{"context": {"hour": 9}, "arms": {"tea": {"hot": 1}}}')
     ({'hour': 9}, {'tea': {'hot': 1}})
     """
-    found: Any = json.loads(text) if isinstance(text, str) else None  # pandas has NaN for None
+    try:
+        found: Any = parsed(text) if isinstance(text, str) else None  # pandas has NaN for None
+    except ValueError as error:
+        raise ValueError(f"the log has a context that cannot be read: {error}") from None
     both = isinstance(found, dict) and found.keys() == {"context", "arms"}
     if both and isinstance(found["arms"], dict):
         return found["context"], found["arms"]
@@ -110,13 +119,9 @@ def is_decision_log(path: Path) -> bool:
         return any(path.glob(f"*{FINISHED}")) or any(path.glob(f"*{JOURNAL}"))
     if path.suffix != FINISHED or not path.is_file():
         return False
-    require("tables", "pyarrow")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        names = set(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError):
+        names = set(open_parquet(path).schema_arrow.names)
+    except ValueError:
         return False
     return {"kind", "id", "arms", "probabilities"} <= names
 
@@ -135,39 +140,115 @@ def _all_rows(path: Path) -> list[Row]:
         if file.suffix == FINISHED:
             rows += _parquet_rows(file)
         elif file.stem not in finished:
-            rows += _journal_rows(file)
+            rows += journal_rows(file)
     return rows
 
 
 def _parquet_rows(file: Path) -> list[Row]:
-    require("tables", "pyarrow")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows: list[Row] = pq.read_table(file).to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"cannot read {file}: {' '.join(str(error).split())}") from None
-    if rows and not {"kind", "id", "arms"} <= rows[0].keys():
-        raise ValueError(
-            f"{file} is no decision log: it has the columns {', '.join(map(str, rows[0]))}"
-        )
+    table, rows = open_parquet(file), list[Row]()
+    names = table.schema_arrow.names
+    if not {"kind", "id", "arms"} <= set(names):
+        raise ValueError(f"{file} is no decision log: it has the columns {', '.join(names[:9])}")
+    with read_errors(file):
+        for batch in table.iter_batches(columns=[name for name in names if name in COLUMNS]):
+            rows += map(checked_row, batch.to_pylist())
     return rows
 
 
-def _journal_rows(file: Path) -> list[Row]:
+def journal_rows(file: Path) -> list[Row]:
+    """Return the rows of a journal; a last line that was cut off is left out."""
     rows: list[Row] = []
     lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             if line:
-                rows.append(json.loads(line))
-        except ValueError:
+                rows.append(checked_row(parsed(line)))
+        except ValueError as error:
             if number == len(lines):
                 break  # the last line, cut off when its process was killed
-            raise ValueError(f"{file}, line {number}, is not well formed") from None
+            raise ValueError(f"{file}, line {number}, is not well formed: {error}") from None
     return rows
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+def parsed(text: str | bytes) -> Any:
+    """Return what a text of JSON says; raise ValueError otherwise."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
+
+
+def checked_row(value: Any) -> Row:
+    """Return a row of a log; raise ValueError for one that no `DecisionLog` has written."""
+    row: Row = value if isinstance(value, dict) else {}
+    kind = row.get("kind")
+    checks = ROWS.get(kind) if isinstance(kind, str) else None
+    if checks is None:
+        raise ValueError(f"a row is a decision or a reward, not {shown(value)}")
+    for name, check in checks.items():
+        if name not in row or not check(row[name]):
+            raise ValueError(f"its {name} is {shown(row.get(name))}")
+    if kind == "decision":
+        lists = [row[name] for name in ("probabilities", "mean", "std")]
+        if any(each is not None and len(each) != len(row["arms"]) for each in lists):
+            raise ValueError("it has not one probability, mean and std for each arm")
+        if row["arm"] not in row["arms"]:
+            raise ValueError(f"its arm {shown(row['arm'])} was not offered")
+    return row
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, perhaps infinite or NaN."""
+    return type(value) is float or (type(value) is int and abs(value) <= MOST)
+
+
+def is_list(value: Any, good: Callable[[Any], bool]) -> bool:
+    """Return whether a value is a list of good ones."""
+    return isinstance(value, list) and all(map(good, value))
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a string."""
+    return isinstance(value, str)
+
+
+def is_size(value: Any) -> bool:
+    """Return whether a value is a number that an agent takes: finite, and not too large."""
+    return is_number(value) and abs(value) <= LARGEST
+
+
+def is_chance(value: Any) -> bool:
+    """Return whether a value is a probability, up to rounding."""
+    return is_number(value) and 0 <= value <= 1 + 1e-9
+
+
+# What the columns of both kinds of rows hold; see `tsucb.agent.DecisionLog`.
+ROWS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "decision": {
+        "id": is_text,
+        "time": is_size,
+        "policy": is_text,
+        "context": lambda value: value is None or is_text(value),
+        "arms": lambda value: bool(value) and is_list(value, is_text),
+        "arm": is_text,
+        "favourite": is_text,
+        "probabilities": lambda value: value is None or is_list(value, is_chance),
+        "target": is_number,
+        "alpha": is_number,
+        "mean": lambda value: is_list(value, is_number),
+        "std": lambda value: is_list(value, is_number),
+    },
+    "reward": {
+        "id": is_text,
+        "time": is_size,
+        "reward": lambda value: value is None or is_size(value),
+        "expired": lambda value: isinstance(value, bool),
+    },
+}
+COLUMNS = {"kind"}.union(*ROWS.values())

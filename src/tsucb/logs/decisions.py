@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import io
 import math
 import os
 import re
@@ -9,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,21 @@ from tsucb.extras import require
 from tsucb.logs.decision_log import context_of, is_decision_log
 from tsucb.logs.decision_log import read as read_log
 from tsucb.logs.logged_data import LoggedData, check_events
+from tsucb.logs.parquet import (
+    EXPANSION,
+    MOST_COLUMNS,
+    check_width,
+    open_parquet,
+    read_errors,
+)
 from tsucb.numeric.arrays import Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DROP, RECENT = "drop", "recent"
-MOST_COLUMNS, MOST_HEADER = 10_000, 1 << 20  # of a table; bytes of its first line
+# Bytes of the first line of a text, and of a text that may expand any number of times.
+MOST_HEADER, SMALL_TEXT = 1 << 20, 1 << 28
 MOST_LOST = 0.05  # share of the older decisions that may have no reward with "recent"
 
 
@@ -167,7 +176,8 @@ def read_decisions(
             "say how the arms were logged: either name the column with the propensity of every "
             "decision, or uniform=True if each available arm was played with the same probability"
         )
-    columns = check_width(where, table.columns.astype(str).tolist())
+    check_width(where, len(table.columns))
+    columns = table.columns.astype(str).tolist()
     named = [name for name in (arm, reward, available, propensity) if name is not None]
     features = [c for c in columns if c not in named] if contexts is None else list(contexts)
     for name in [*named, *features]:
@@ -283,39 +293,37 @@ def read_table(path: Path) -> "pd.DataFrame":
         raise ValueError(f"there is no file {path}")
     if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
         raise ValueError(f"{path} is neither .csv, .csv.gz nor .parquet")
-    try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            check_header(path)
-            table = pd.read_csv(path)
-    except (EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or damaged: {error}") from None
-    except (ValueError, OSError) as error:
-        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    if path.suffix == ".parquet":
+        file = open_parquet(path)
+        with read_errors(path):
+            table: pd.DataFrame = file.read().to_pandas()
+    else:
+        try:
+            with read_errors(path), text_of(path) as text:
+                table = pd.read_csv(text)
+        except (EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is truncated or damaged: {error}") from None
     if table.empty:
         raise ValueError(f"{path} holds no events, only a header")
     return table
 
 
-def check_header(path: Path) -> None:
-    """Raise ValueError if the first line is too long for the names of columns."""
+def text_of(path: Path) -> BinaryIO:
+    """Return the text of a table, compressed or not; raise ValueError for far too much of it."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        if len(file.readline(MOST_HEADER)) == MOST_HEADER:
+        first = file.readline(MOST_HEADER)
+        if len(first) == MOST_HEADER:
             raise ValueError(
                 f"its first line has more than {MOST_HEADER:,} bytes; it must name the columns, "
                 f"of which there may be {MOST_COLUMNS:,}"
             )
-
-
-def check_width(where: str, columns: list[str]) -> list[str]:
-    """Return the columns of a table; raise ValueError if there are too many."""
-    if len(columns) > MOST_COLUMNS:
-        raise ValueError(
-            f"{where} has {len(columns):,} columns, and {MOST_COLUMNS:,} are read at most; "
-            "write a table with arm, reward and the features that matter"
-        )
-    return columns
+        if path.suffix != ".gz":
+            return path.open("rb")
+        most = max(SMALL_TEXT, EXPANSION * path.stat().st_size)
+        text = first + file.read(most)
+        if len(text) > most:
+            raise ValueError(f"it expands to more than {EXPANSION} times its size")
+    return io.BytesIO(text)
 
 
 def arms_of(entry: Any) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsucb.display import time_span
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import read
 from tsucb.logs.decisions import by_arm, logged_decisions, ripe
 from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
-from tsucb.pages.charts import SHOWN, Chart, Line, Point, dots, lines, plain, shares, thinned
+from tsucb.pages.charts import (
+    SHOWN,
+    Chart,
+    Line,
+    Point,
+    dots,
+    lines,
+    moment,
+    plain,
+    shares,
+    thinned,
+)
 from tsucb.pages.render import render
 
 if TYPE_CHECKING:
@@ -43,8 +54,7 @@ def report(
     live = Live(table)
     lift, calibration, drift = live.lift(), live.calibration(), live.drift()
     judged = live.log.reward[live.judged]
-    ends = live.log.time[[0, -1]]
-    first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in ends)
+    first, last = (moment(t, "%Y-%m-%d %H:%M") for t in live.log.time[[0, -1]])
     recent = int((~live.ripe).sum())
     by_floor = np.mean(table["arm"] != table["favourite"])
     facts = [
@@ -196,7 +206,7 @@ class Live:
         return lines(
             [Line(label, points)], "share of rewards that had come, by delay", zero=True,
             x_label="time since the decision", y_label=label,
-            text=lambda x, _: _span(10.0**x),
+            text=lambda x, _: time_span(10.0**x),
         )  # fmt: skip
 
     def reward_rows(self) -> list[tuple[str, str, str]]:
@@ -211,7 +221,7 @@ class Live:
         rows = [(what, f"{x.sum():,}", f"{100 * x.mean():.1f} %") for what, x in kinds.items()]
         if self.delays.size:
             middle, most = np.quantile(self.delays, (0.5, 0.95)).tolist()
-            text = f"{_span(middle)}; 95 % within {_span(most)}"
+            text = f"{time_span(middle)}; 95 % within {time_span(most)}"
             rows.append(("delay of a reward, median", text, ""))
         return rows
 
@@ -332,15 +342,3 @@ def _point(x: float, values: Floats) -> Point:
         return Point(x, math.nan)
     mean, _, low, high = mean_interval(values)
     return Point(x, mean, low, high)
-
-
-def _span(seconds: float) -> str:
-    """Return a time in the unit that suits it.
-
-    >>> _span(90.0), _span(7200.0), _span(0.02)
-    ('1.5 min', '2 h', '0.02 s')
-    """
-    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"

@@ -447,10 +447,16 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
 def doubt(state, arm):  # type: ignore[no-untyped-def]
     """Let what was known of an arm count little, in place, and have posteriors follow from it."""
     weight = LITTLE / max(state.linear.moments[arm, 0, 0], LITTLE)
-    state.change.faded[arm] = max(state.change.faded[arm] + np.log(weight), -1e9)
+    fade_both(state, arm, weight, np.log(weight))
+    state.linear.due[0] = 0.0
+
+
+@compiled
+def fade_both(state, arm, weight, fading):  # type: ignore[no-untyped-def]
+    """Let what was seen of an arm count `weight` times as much, in place; `fading` is its log."""
+    state.change.faded[arm] = max(state.change.faded[arm] + fading, -1e9)
     fade_arm(state.linear, arm, weight)
     fade_arm(state.curved, arm, weight)
-    state.linear.due[0] = 0.0
 
 
 @compiled
@@ -460,10 +466,8 @@ def fade_in_turn(state):  # type: ignore[no-untyped-def]
     arm, rate = int(change.life[0]) % arms, RATE * change.changes[0] / change.life[0]
     fading = arms * np.log(max(1.0 - rate, LEAST_WEIGHT))
     weight = np.exp(fading)
-    change.faded[arm] = max(change.faded[arm] + fading, -1e9)
-    fade_arm(state.linear, arm, weight)
+    fade_both(state, arm, weight, fading)
     widen(state.linear.regressions, arm, 1.0 / np.sqrt(weight))
-    fade_arm(state.curved, arm, weight)
     if state.bends[0]:
         widen(state.curved.regressions, arm, 1.0 / np.sqrt(weight))
 

@@ -30,7 +30,8 @@ Two things protect from lock-in, that is from an arm that is not played any more
 *other* arms taught about scale. Every arm has one vote, γₖ/(γₖ + 10), on the common variances,
 however often it was played: an arm "do nothing" that always pays 0 does not drive noise and prior
 variance to 0. And an arm's noise is at least what all arms' residuals together say, so a few equal
-rewards of an arm do not make it certain.
+rewards of an arm do not make it certain. It is estimated from the arm's residuals and, the more
+alike those of all arms are, from theirs.
 
 References: Tipping (2001), "Sparse Bayesian learning and the relevance vector machine" (the rⱼ);
 Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk to all); and those
@@ -91,12 +92,15 @@ from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
 MOST_DOUBT = 1.0  # variance of the logarithm of a variance that a posterior allows for
 VOTE = 10.0  # an arm with this many determined directions has half a vote
-ARM_NOISE_WORTH = 4.0  # observations that the common noise is worth for one arm's noise
+DIFFERENT = 1.0  # variance of the arms' noise around the common one that is guessed, and the most
+DIFFERENT_WORTH = 2.0  # what that guess is worth, in arms
+LEAST_DIFFERENT = 0.01  # of that variance
 FIRM = 50.0  # rewards in which what the guess of the noise is worth falls by e
 RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
 LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # of the common noise
 RELEVANCE_RANGE = 1e4
-SMALL = 16  # coefficients: with fewer, a refresh takes two steps
+LARGE = 64  # features: with fewer, a refresh takes three steps
+SMALL = 16  # features: with fewer, it comes when there are 1.5 times as many rewards
 MORE_IF_FIXED = 0.1  # without features: a refresh costs little
 MOST_EQUAL = 2.0  # an arm's rewards count as this many if all rewards so far were equal
 ABOVE = 0.5  # standard deviations above the mean, where the variance of clicks is taken
@@ -257,8 +261,8 @@ class AdaptiveLinear(ArmRegressions):
 
     @property
     def steps(self) -> int:
-        """Two steps with few coefficients: no delay of one refresh."""
-        return 2 if self.features < SMALL else 1
+        """Three steps unless they cost much: one alone lags behind the rewards."""
+        return 3 if self.features < LARGE else 1
 
     @property
     def solves_last(self) -> bool:
@@ -361,8 +365,7 @@ class AdaptiveLinear(ArmRegressions):
         explained = (mean * (found.common - found.moment[:-1] - mean)).sum(axis=1)
         residual = np.maximum(square + found.variance[tried] * explained, 0.0) / scales.spread
         step_noise(state, tried, residual, left)
-        worth = worth_of(scales.weight, squared.size)
-        step_prior(state, found, squared, determined, worth)
+        step_prior(state, found, squared, determined, scales.weight)
 
     def install(self, state: AdaptiveState, scales: Scales, found: AdaptivePosteriors) -> None:
         """Put posteriors in place, in coordinates relative to the anchor."""
@@ -409,11 +412,27 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     worth = NOISE_WORTH * np.exp(-total / FIRM)
     of_all = (worth * NOISE + residual.sum()) / (worth + total)
     noise = max(near(by_vote, state.noise[0]), LEAST_NOISE)
-    own = (residual + ARM_NOISE_WORTH * noise) / (left + ARM_NOISE_WORTH)
+    worth = arm_noise_worth(residual / noise, left)
+    own = (residual + worth * noise) / (left + worth)
     state.noise[0] = noise
     state.arm_noise[:] = max(1.0, of_all / noise)
     state.arm_noise[tried] = np.maximum(own, of_all) / noise
     np.clip(state.arm_noise, LEAST_ARM_NOISE, MOST_ARM_NOISE, out=state.arm_noise)
+
+
+def arm_noise_worth(residual: Floats, left: Floats) -> float:
+    """Return how many rewards the common noise is worth for the noise of one arm.
+
+    With residuals in units of the common noise, an arm's has mean l τ and variance 2 l τ², where τ
+    is its noise and l = left. If τ varies by c between arms, the best linear estimate of it is
+    (residual + w)/(l + w) with w = 2(1 + c)/c, and c follows from how much residuals differ.
+    """
+    sizes = left * (left + 2.0)
+    guess = DIFFERENT_WORTH * sizes.mean()
+    apart = ((residual - left) ** 2 - 2.0 * left).sum()
+    differ = (apart + DIFFERENT * guess) / max(sizes.sum() + guess, 1e-9)
+    differ = min(max(differ, LEAST_DIFFERENT), DIFFERENT)
+    return float(2.0 * (1.0 + differ) / differ)
 
 
 def step_prior(
@@ -421,13 +440,14 @@ def step_prior(
     found: AdaptivePosteriors,
     squared: Floats,
     determined: Floats,
-    worth: float,
+    weight: float,
 ) -> None:
     """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
 
     Given are, of every arm with rewards and every coefficient, the squared mean of βₖ − b, and how
-    well it is determined; and what the guess is worth.
+    well it is determined; and the number of all rewards.
     """
+    worth = worth_of(weight, squared.size)
     by_slope, known = squared.sum(axis=0), np.maximum(determined.sum(axis=0), 0.0)
     state.levels[0] = stepped(state.levels[0], by_slope[0], known[0], LEVEL, worth)
     slopes = np.flatnonzero(state.active)[1:]
@@ -442,6 +462,7 @@ def step_prior(
     common = found.common[slopes] ** 2 * before / prior
     clear = np.maximum(1.0 - found.covariance.diagonal()[slopes] * before / prior, 0.0)
     vote = 1.0 / (clear.sum() + VOTE)
+    worth = worth_of(weight, slopes.size + 1)  # all arms tell of these coefficients
     state.common[0] = stepped(prior, vote * common.sum(), vote * clear.sum(), guess, worth)
     top = by_slope[slopes] * before / state.slopes[0] + common * prior / state.common[0]
     relevance = (top * state.relevance[slopes] + RELEVANCE_WORTH) / (

@@ -28,7 +28,7 @@ Every matrix that is factorised is I + (positive semidefinite), so collinear fea
 features than rewards do no harm.
 
 The variances are those that maximise the marginal likelihood, times a weak prior on each that is
-worth a few observations (the constants below). A refresh takes a step or two of MacKay's (1992)
+worth a few observations (the constants below). A refresh takes some steps of MacKay's (1992)
 fixed point
 
     variance ← (squared posterior means + worth · guess) / (well-determined directions + worth)  (3)

@@ -148,21 +148,16 @@ class GaussianArms(KArmed):
 
 @implements(belief, BernoulliArms)
 def belief_of_bernoulli(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    n = arms.size
+    n, weight = arms.size, model.alpha + model.beta
     alpha, beta, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = take(state.pulls, arms)
-    prior = model.alpha + model.beta
     for a in range(n):
-        alpha[a] = model.alpha + state.rewards[arms[a]]
-        beta[a] = model.beta + pulls[a] - state.rewards[arms[a]]
+        total = state.rewards[arms[a]]
+        alpha[a] = model.alpha + total
+        beta[a] = model.beta + state.pulls[arms[a]] - total
         mean[a] = alpha[a] / (alpha[a] + beta[a])
         std[a] = np.sqrt(mean[a] * (1 - mean[a]) / (alpha[a] + beta[a] + 1))
-        information[a] = np.log1p(pulls[a] / prior)
-        estimate[a], radius[a] = _interval(
-            model.empirical, state.rewards[arms[a]], pulls[a], mean[a], std[a]
-        )
-    prior_std = np.sqrt(model.alpha * model.beta / (prior + 1)) / prior
+    prior_std = np.sqrt(model.alpha * model.beta / (weight + 1)) / weight
+    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
     return Belief(
         Beta(alpha, beta), mean, std, estimate, radius, pulls, information, step, 1, prior_std
     )
@@ -170,19 +165,15 @@ def belief_of_bernoulli(model, state, context, arms, step, rng):  # type: ignore
 
 @implements(belief, PoissonArms)
 def belief_of_poisson(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    n = arms.size
+    n, weight = arms.size, model.rate
     shape, rate, mean, std = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    estimate, radius, information = np.empty(n), np.empty(n), np.empty(n)
-    pulls = take(state.pulls, arms)
     for a in range(n):
-        total = state.rewards[arms[a]]
-        shape[a] = model.shape + total
-        rate[a] = model.rate + pulls[a]
+        shape[a] = model.shape + state.rewards[arms[a]]
+        rate[a] = model.rate + state.pulls[arms[a]]
         mean[a] = shape[a] / rate[a]
         std[a] = np.sqrt(shape[a]) / rate[a]
-        information[a] = np.log1p(pulls[a] / model.rate)
-        estimate[a], radius[a] = _interval(model.empirical, total, pulls[a], mean[a], std[a])
     prior_std = np.sqrt(model.shape) / model.rate
+    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
     return Belief(
         Gamma(shape, rate), mean, std, estimate, radius, pulls, information, step, 1, prior_std
     )
@@ -190,29 +181,34 @@ def belief_of_poisson(model, state, context, arms, step, rng):  # type: ignore[n
 
 @implements(belief, GaussianArms)
 def belief_of_gaussian(model, state, context, arms, step, rng):  # type: ignore[no-untyped-def]
-    n = arms.size
-    mean, std, estimate, radius = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    information = np.empty(n)
-    pulls = take(state.pulls, arms)
-    # The prior weighs as much as (σ / prior_std)² pulls that all paid prior_mean.
+    mean, std = np.empty(arms.size), np.empty(arms.size)
     weight = (model.noise / model.prior_std) ** 2
-    for a in range(n):
-        total = state.rewards[arms[a]]
-        mean[a] = (weight * model.prior_mean + total) / (weight + pulls[a])
-        std[a] = model.noise / np.sqrt(weight + pulls[a])
-        information[a] = np.log1p(pulls[a] / weight)
-        estimate[a], radius[a] = _interval(model.empirical, total, pulls[a], mean[a], std[a])
+    for a in range(arms.size):
+        whole = weight + state.pulls[arms[a]]
+        mean[a] = (weight * model.prior_mean + state.rewards[arms[a]]) / whole
+        std[a] = model.noise / np.sqrt(whole)
+    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
     return Belief(
         Gaussian(), mean, std, estimate, radius, pulls, information, step, 1, model.prior_std
     )
 
 
 @compiled
-def _interval(empirical, total, pulls, mean, std):  # type: ignore[no-untyped-def]
-    """Estimate and radius: the average reward and 1/√N, or the posterior's."""
-    if not empirical:
-        return mean, std
-    return (total / pulls if pulls > 0 else 0.0), 1.0 / np.sqrt(pulls)
+def evidence_of(model, state, arms, mean, std, weight):  # type: ignore[no-untyped-def]
+    """Return estimate, radius, pulls and information; the prior weighs as much as `weight` pulls.
+
+    Estimate and radius are the average reward and 1/√N if the model is empirical.
+    """
+    pulls, information = take(state.pulls, arms), np.empty(arms.size)
+    for a in range(arms.size):
+        information[a] = np.log1p(pulls[a] / weight)
+    if not model.empirical:
+        return mean, std, pulls, information
+    estimate, radius = np.empty(arms.size), np.empty(arms.size)
+    for a in range(arms.size):
+        estimate[a] = state.rewards[arms[a]] / pulls[a] if pulls[a] > 0 else 0.0
+        radius[a] = 1.0 / np.sqrt(pulls[a])
+    return estimate, radius, pulls, information
 
 
 @implements(update, KArmed)

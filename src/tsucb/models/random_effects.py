@@ -50,12 +50,12 @@ class RewardShape(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What is known of K arms, as if all had the noise of an arm of the common mean."""
+    """What is known of K arms, as if all had the noise of an arm whose mean is `level`."""
 
     mean: Floats  # (K,)
     variance: Floats  # (K,)
-    level: float  # m
-    noise: float  # φ v(m)
+    level: float  # the mean of the arms, however often each was played
+    noise: float  # φ v(level)
     worth: float  # n₀
 
 
@@ -117,7 +117,7 @@ def effects(
     return Effects(
         mean=mean,
         variance=chance @ (variances + (means - mean) ** 2),
-        level=float(chance @ levels[:, 0]),
+        level=level,
         noise=float(chance @ noise[:, 0]),
         worth=float(np.exp(chance @ np.log(worth[:, 0]))),
     )

@@ -39,7 +39,7 @@ from tsucb.compiler.vectors import (
     put_sixteen,
 )
 from tsucb.models.state import Places, Sizes, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, inner, take, weighted_rows
+from tsucb.numeric.arrays import Floats, Integers, inner, weighted_rows
 from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 
 # Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
@@ -400,7 +400,10 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """Pulls and information of the given arms; the state's own arrays where it is all of them."""
     if everyone(arms, state.pulls.size):
         return state.pulls, state.information
-    return take(state.pulls, arms), take(state.information, arms)
+    pulls, information = np.empty(arms.size, state.pulls.dtype), np.empty(arms.size)
+    for a in range(arms.size):
+        pulls[a], information[a] = state.pulls[arms[a]], state.information[arms[a]]
+    return pulls, information
 
 
 @compiled

@@ -72,6 +72,18 @@ class Chart(NamedTuple):
     legend: Sequence[str] = ()
 
 
+def moment(seconds: float, form: str) -> str:
+    """Return a time in UTC as text; its number, where the clock counts otherwise.
+
+    >>> moment(0.0, "%Y-%m-%d"), moment(1.7e18, "%Y-%m-%d")
+    ('1970-01-01', '1.7e+18 s')
+    """
+    try:
+        return time.strftime(form, time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s"
+
+
 def when(seconds: float, span: float) -> str:
     """Return a time of day in UTC, or a date where the chart spans days.
 
@@ -79,7 +91,7 @@ def when(seconds: float, span: float) -> str:
     ('01:01', '01:01:01', '2 Jan')
     """
     form = "%-d %b" if span > 3 * 86_400 else "%-d %b %H:%M" if span > 86_400 else "%H:%M"
-    return time.strftime(form if span > 600 else "%H:%M:%S", time.gmtime(seconds))
+    return moment(seconds, form if span > 600 else "%H:%M:%S")
 
 
 def plain(value: float, span: float = 0.0) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import functools
 import math
-import time
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+from tsucb.pages.charts import moment
 
 if TYPE_CHECKING:
     import jinja2
@@ -36,7 +37,7 @@ def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     >>> utc(0.0)
     '1970-01-01 00:00:00 UTC'
     """
-    return f"{time.strftime(form, time.gmtime(seconds))} UTC"
+    return f"{moment(seconds, form)} UTC"
 
 
 def svg_data(svg: bytes) -> str:

@@ -1,6 +1,6 @@
 """The decision service: agents behind HTTP, from one log of events.
 
-    request ──▶ http ──▶ native or personalizer ──▶ Service ──propose─▶ Loop (a Learner) ──▶ event
+    request ──▶ http ──▶ native or personalizer ──▶ Service ──fill──▶ Loop (a Learner)  ──▶ event
                                                        ▲                                      │
                                      answer ◀──────────┤                                      ▼
                                                        └── fold ◀── position ◀─── Ledger ──▶ Store
@@ -9,7 +9,7 @@ A *loop* is a named decision problem. What it knows is a *fold* of its *events* 
 changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
 loop, and it folds only what the store has made durable; so memory is never ahead of the log, an
 answer is never ahead of the disk, and the log alone gives the same state again, to the last bit.
-Deciding is looking: `Loop.propose` asks the learner and changes nothing.
+Deciding is looking: `Question.fill` asks the learner and changes nothing.
 
 | module | what it is |
 |---|---|
@@ -23,10 +23,11 @@ Deciding is looking: `Loop.propose` asks the learner and changes nothing.
 | `replay` | how the log makes a loop again, also one with another model |
 | `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
 | `questions`, `service` | what a decision is asked for; what can be asked of loops |
-| `keys`, `errors`, `alerts` | who may do what, what can be wrong, what somebody should look at |
+| `keys`, `errors` | who may do what, and what can be wrong |
 | `application`, `http` | how requests arrive and how many; requests, answers and operations |
 | `native`, `personalizer/`, `page`, `views` | protocols, thin |
-| `metrics`, `openapi` | counts for Prometheus, the protocol described for programs |
+| `monitoring` | alerts, and counts for Prometheus |
+| `openapi` | the protocol described for programs |
 | `export` | the log as the library's tools read it, by one more fold; comparisons on it |
 | `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |

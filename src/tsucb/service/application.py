@@ -22,8 +22,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tsucb.service.errors import HttpProblem, Overloaded
 from tsucb.service.http import Answer, Call, Headers, as_problem
-from tsucb.service.keys import Holder
-from tsucb.service.metrics import ServiceMetrics
+from tsucb.service.keys import KeyRecord
+from tsucb.service.monitoring import ServiceMetrics
 from tsucb.service.native import Native
 from tsucb.service.page import HEALTH, STATIC, Page
 from tsucb.service.personalizer import Personalizer
@@ -148,7 +148,9 @@ class Door:
         many = len(self._strangers) > max(STRANGERS * self.most_connections, 1)
         if many or self.connections > self.most_connections:
             self.sent_away += 1
-            next(iter(self._strangers)).transport.abort()
+            first = next(iter(self._strangers))  # closed soon: the next to enter sends another
+            self._strangers.pop(first)
+            first.transport.abort()
 
     def welcome(self, guest: "Connection | None") -> None:
         """Note that a request with a valid key came by a connection."""
@@ -276,9 +278,8 @@ class Application:
         self.rates = Rates(options.rate, monotonic)
         self.ready = False  # whether the first loop can decide
         self.failed: Exception | None = None  # why the service could not be started
-        # What else happens when it starts and stops; and if it could not be started.
+        # What else happens when it starts; and if it could not be started.
         self.prepare: Callable[[], Awaitable[None]] | None = None
-        self.finish: Callable[[], None] = lambda: None
         self.give_up: Callable[[], None] = lambda: None
         self.protocols: dict[str, Any] = {"v1": Native(), "personalizer": Personalizer()}
         self.page = Page(service, self.registry, lambda: self.ready)
@@ -348,7 +349,7 @@ class Application:
         count.inc()
         time.observe(seconds)
 
-    def holder(self, call: Call) -> Holder | None:
+    def holder(self, call: Call) -> KeyRecord | None:
         """Return who asks, by the key that came with the request."""
         key = call.header(b"ocp-apim-subscription-key")
         if not key:
@@ -377,7 +378,6 @@ class Application:
         await receive()  # lifespan.shutdown
         await starting
         self.ready = False
-        self.finish()
         if self.failed is None:
             await self.service.stop()
         await send({"type": "lifespan.shutdown.complete"})

@@ -1,12 +1,10 @@
 """Simulated visitors, to see a page that lives: `tsucb serve --demo`."""
 
 import asyncio
-import contextlib
 import math
 import random
 from typing import TYPE_CHECKING
 
-from tsucb.service.errors import Overloaded, StoreError
 from tsucb.service.settings import LoopSettings
 
 if TYPE_CHECKING:
@@ -31,12 +29,10 @@ async def play(service: "Service", per_second: float = 40.0, seed: int = 0) -> N
     """Let visitors come, look, and some of them click a moment later; until cancelled."""
     if NAME not in service.loops:
         await service.create(NAME, SETTINGS, ARMS, "demo")
-    rng, clicks = random.Random(seed), set[asyncio.Task[None]]()
+    rng = random.Random(seed)
     while True:
         await asyncio.sleep(rng.expovariate(per_second))
-        with contextlib.suppress(StoreError, Overloaded, ValueError):
-            clicks.add(asyncio.create_task(visit(service, service.loop(NAME), rng)))
-            clicks = {task for task in clicks if not task.done()}
+        service.turns.begin(visit(service, service.loop(NAME), rng))
 
 
 async def visit(service: "Service", loop: "Loop", rng: random.Random) -> None:
@@ -52,5 +48,4 @@ async def visit(service: "Service", loop: "Loop", rng: random.Random) -> None:
     taste = base + sum(e for e, on in zip(effects, (night, phone, regular), strict=True) if on)
     if rng.random() < 1 / (1 + math.exp(-taste)):
         await asyncio.sleep(rng.expovariate(1 / 2.0))
-        with contextlib.suppress(StoreError, Overloaded, LookupError):
-            await service.reward(loop, decision.id, 1.0)
+        await service.reward(loop, decision.id, 1.0)

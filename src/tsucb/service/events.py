@@ -57,6 +57,10 @@ class Pick(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     slot: str = ""
     features: Features | None = None
 
+    def explanation(self, policy: str = "", target_name: str = "") -> Explanation:
+        """Return what the policy saw when it chose; see `Decided`."""
+        return Explanation.of(tuple(self.arms), self.arm, policy, target_name, self.seen)
+
 
 class Decided(Event, tag="decided", frozen=True):
     """A decision was made.
@@ -89,8 +93,7 @@ class Decided(Event, tag="decided", frozen=True):
 
     def explanation(self, pick: Pick) -> Explanation:
         """Return what the policy saw when it made one of the picks."""
-        arms = tuple(pick.arms)
-        return Explanation.of(arms, pick.arm, self.policy, self.target_name, pick.seen)
+        return pick.explanation(self.policy, self.target_name)
 
     def described(self, pick: Pick) -> dict[str, Any]:
         """Return a pick and why it was made, for logs, protocols and pages."""

@@ -71,7 +71,7 @@ def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever gets it closes it)
     try:
-        log = (events.decode(logged.body) for logged in service.store.read(0, loop.number))
+        log = (events.decode(row.body) for row in service.store.read(0, loop.number))
         rows = log_rows(LoopSettings(), log, loop.now)
         write_parquet(iter(lambda: list(islice(rows, GROUP)), []), file)
         file.seek(0)

@@ -43,7 +43,7 @@ class Call(msgspec.Struct, eq=False):
     ----------
     path : its words, decoded one by one
     holder : who asks, by the key that came with it
-    places : the words of the path that the operation leaves open
+    path_values : the words of the path that the operation leaves open
     loop : which the operation is about, None for the server
     protocol, version : whose operation it is, in which generation of Personalizer's clients
     """
@@ -57,7 +57,7 @@ class Call(msgspec.Struct, eq=False):
     body: bytes
     secure: bool
     holder: Any = None
-    places: Sequence[str] = ()
+    path_values: Sequence[str] = ()
     loop: Any = None
     protocol: Any = None
     version: str = ""
@@ -65,7 +65,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def id(self) -> str:
         """The last word of the path that the operation leaves open."""
-        return self.places[-1]
+        return self.path_values[-1]
 
     @property
     def query(self) -> dict[str, str]:
@@ -244,5 +244,5 @@ class Operations:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
         if call.method not in methods:
             raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        call.places = places
+        call.path_values = places
         return methods[call.method]

@@ -3,9 +3,10 @@
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tsucb.service.store import DroppedKey, KeyRecord, Record, Store
+if TYPE_CHECKING:
+    from tsucb.service.store import Record, Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -20,16 +21,30 @@ ROLES = (DECIDE, ADMINISTER)
 GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
 
-class Holder(NamedTuple):
-    """Who a key belongs to: one loop, or the server (`loop` is None), which may do everything."""
+class KeyRecord(NamedTuple):
+    """A key, of which only the hash is kept; with number 0 and loop None, it is the server's."""
 
-    loop: str | None
+    hash: bytes
+    number: int
     role: str
-    name: str  # the beginning of the hash, for the audit trail
+    created: float
+    expires: float | None
+    loop: str | None
+
+    @property
+    def name(self) -> str:
+        """The beginning of the hash, for the audit trail."""
+        return self.hash.hex()[:12]
 
     def may(self, action: str, loop: str | None) -> bool:
-        """Return whether the holder may do this to a loop, or with None to the server."""
+        """Return whether the key may do this to a loop, or with None to the server."""
         return self.loop in (None, loop) and action in GRANTS.get(self.role, ())
+
+
+class DroppedKey(NamedTuple):
+    """A key to be deleted."""
+
+    hash: bytes
 
 
 def hashed(key: str) -> bytes:
@@ -40,7 +55,7 @@ def hashed(key: str) -> bytes:
 class Keys:
     """The keys of a store, in memory."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
         self._records: dict[bytes, KeyRecord] = {}
 
@@ -48,16 +63,15 @@ class Keys:
         """Read all keys from the store; blocks."""
         self._records = {record.hash: record for record in self._store.all_keys()}
 
-    def holder(self, key: str, now: float) -> Holder | None:
-        """Return who a key belongs to; None if to nobody, or not any more."""
+    def holder(self, key: str, now: float) -> KeyRecord | None:
+        """Return what is known of a key; None if it is none, or not any more."""
         return self.holder_by_hash(hashed(key), now)
 
-    def holder_by_hash(self, wanted: bytes, now: float) -> Holder | None:
+    def holder_by_hash(self, wanted: bytes, now: float) -> KeyRecord | None:
         # How long this takes tells at most about the hash, whose beginning nobody can choose.
         record = self._records.get(wanted)
-        if record is None or (record.expires is not None and record.expires <= now):
-            return None
-        return Holder(record.loop, record.role, wanted.hex()[:12])
+        ended = record is not None and record.expires is not None and record.expires <= now
+        return None if ended else record
 
     def newest(self, loop: str | None, role: str) -> bytes | None:
         """Return the hash of the key of a loop and role that was issued last."""
@@ -66,7 +80,7 @@ class Keys:
 
     def issue(
         self, number: int, loop: str | None, roles: Sequence[str], now: float, grace: float = GRACE
-    ) -> tuple[dict[str, str], list[Record]]:
+    ) -> "tuple[dict[str, str], list[Record]]":
         """Make a key for each role; the others of the loop and role expire after `grace` seconds.
 
         Number 0 and loop None are the server. Return the keys by role, which are shown once, and
@@ -86,7 +100,7 @@ class Keys:
                 records.append(old._replace(expires=end))
         return keys, records
 
-    def take(self, records: Iterable[Record]) -> None:
+    def take(self, records: "Iterable[Record]") -> None:
         """Know the keys among the records that the store has written."""
         for record in records:
             if isinstance(record, KeyRecord):
@@ -97,6 +111,3 @@ class Keys:
     def drop(self, loop: int) -> None:
         """Forget the keys of a loop that is no more."""
         self._records = {h: r for h, r in self._records.items() if r.number != loop}
-
-    def any_for(self, loop: int) -> bool:
-        return any(record.number == loop for record in self._records.values())

@@ -20,11 +20,11 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Compacted, Configured, Decided
 from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop, is_remaking
-from tsucb.service.replay import Poison, Replay
+from tsucb.service.replay import Poison, Rebuilder
 from tsucb.service.scheduling import SteadyClock, Turns, settled
 from tsucb.service.spool import AWAY, Spool
 from tsucb.service.state import LoopState
-from tsucb.service.store import Logged, Place, Row, Store, Transaction, Written
+from tsucb.service.store import GONE, Row, Store, Transaction
 
 log = logging.getLogger("tsucb.service")
 
@@ -38,26 +38,11 @@ RETRY = 0.25  # seconds, before the store is asked again
 Found = TypeVar("Found")
 
 
-class Outcome(NamedTuple):
-    """What became of an event: a word, its position in the log, and whether it is new there.
-
-    `kept` is a decision that is on this machine's disk, and not in the log yet. `held` is what the
-    loop knew after an event that compacted it.
-    """
-
-    result: str
-    position: int = 0
-    fresh: bool = False
-    kept: Decided | None = None
-    held: LoopState | None = None
-
-
-GONE = Outcome("gone")  # an event of a loop that was deleted
 NOTHING = Transaction()
-Outcomes = Sequence["Outcome | asyncio.Future[Outcome]"]  # futures of what a thread folds
-# What is durable now: a change of this server, after what others wrote up to a position; where that
-# is much, loops that know it.
-Flushed = tuple[Written, Sequence[Logged | Loop], int]
+# How many events a change erased, and what others wrote before it, up to a position; where that is
+# much, loops that know it.
+Flushed = tuple[int, Sequence[Row | Loop], int]
+Folding = Sequence["asyncio.Future[None]"]  # what threads fold
 
 
 class Submission(NamedTuple):
@@ -68,16 +53,16 @@ class Submission(NamedTuple):
 
     change: Transaction
     spooled: bool
-    future: "asyncio.Future[tuple[Outcomes, int]]"
+    future: "asyncio.Future[tuple[int, Folding]]"
 
     @property
     def shares(self) -> bool:
         return bool(self.change.rows) and self.change.plain
 
-    def answer(self, outcomes: Outcomes, erased: int) -> None:
+    def answer(self, erased: int, folding: Folding = ()) -> None:
         """Tell whoever waits, unless that is gone, or has a decision that is kept on this disk."""
         if not self.future.done():
-            self.future.set_result((outcomes, erased))
+            self.future.set_result((erased, folding))
 
 
 class Ledger:
@@ -90,11 +75,11 @@ class Ledger:
 
     def __init__(
         self, store: Store, clock: SteadyClock, spool: Spool, *, seed: int | None = None,
-        most_waiting: int = 4_000, compare: bool = False,
+        most_unwritten: int = 4_000, compare: bool = False,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.spool, self._seed = store, clock, spool, seed
-        self.most_waiting, self._compare = most_waiting, compare
-        self.replay = Replay(store, clock, seed)
+        self.most_unwritten, self._compare = most_unwritten, compare
+        self.replay = Rebuilder(store, clock, seed)
         self.alerts, self.turns = self.replay.alerts, Turns()
         self.loops: dict[str, Loop] = {}
         self._numbered: dict[int, Loop] = {}
@@ -103,7 +88,7 @@ class Ledger:
         # Whoever replaces a whole loop, by its number; whoever makes a loop, by 0.
         self.busy: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.saving = asyncio.Lock()  # whoever writes snapshots
-        self.waiting = 0  # events that are not durable yet
+        self.unwritten = 0  # events that are not durable yet
         self.commits = 0
         self.failed = False  # whether the store refused what it was last given
         self._queue: deque[Submission] = deque()
@@ -157,31 +142,33 @@ class Ledger:
     async def write(
         self, pairs: Sequence[tuple[int, AnyEvent]], change: Transaction = NOTHING,
         spooled: bool = False,
-    ) -> tuple[list[Outcome], int]:  # fmt: skip
-        """Write events of loops with a change; return what became of each, and how many it erased.
+    ) -> tuple[list[Row], int]:  # fmt: skip
+        """Write events of loops with a change; return them as folded, and how many it erased.
 
         `spooled`: whether this is a decision that may be kept on this disk while the store is away.
         """
         # One that is larger by itself, as an import of many rewards, does not wait for others.
-        if self.waiting and self.waiting + len(pairs) > self.most_waiting:
+        if self.unwritten and self.unwritten + len(pairs) > self.most_unwritten:
             raise Overloaded
         if self._stopping:
             raise StoreError("the service is stopping")
         rows = [Row.of(number, event) for number, event in pairs]
-        future: asyncio.Future[tuple[Outcomes, int]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[tuple[int, Folding]] = asyncio.get_running_loop().create_future()
         self._queue.append(Submission(change._replace(rows=rows), spooled, future))
-        self.waiting += len(rows)
+        self.unwritten += len(rows)
         self._wake.set()
-        found, erased = await future
-        return [await settled(each) for each in found], erased
+        erased, folding = await future
+        for each in folding:
+            await each
+        return rows, erased
 
-    async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Outcome]:
+    async def append(self, loop: Loop, *happened: AnyEvent, spooled: bool = False) -> list[Row]:
         """Write events of a loop; raise NotFound if it was deleted."""
         pairs = [(loop.number, event) for event in happened]
-        outcomes, _ = await self.write(pairs, spooled=spooled)
-        if GONE in outcomes:
+        rows, _ = await self.write(pairs, spooled=spooled)
+        if any(row.result == GONE and row.spooled is None for row in rows):
             raise NotFound(f"there is no loop {loop.name!r}")
-        return outcomes
+        return rows
 
     async def catch_up(self) -> None:
         """Fold what the log has by now."""
@@ -216,8 +203,8 @@ class Ledger:
         batch, rows = list[Submission](), list[Row]()
         while self._queue:
             following = self._queue[0]
-            many = len(rows) + len(following.change.rows) > MOST_ROWS
-            if batch and (many or not (batch[0].shares and following.shares)):
+            full = len(rows) + len(following.change.rows) > MOST_ROWS
+            if batch and (full or not (batch[0].shares and following.shares)):
                 break
             batch.append(self._queue.popleft())
             rows += following.change.rows
@@ -230,14 +217,14 @@ class Ledger:
         """Write a change, and read what others wrote before it."""
         if self.store.shared and self.failed and change.rows and change.plain:
             raise StoreError(AWAY)
-        written: Written = ([], 0) if change.is_empty else self.store.write(change)
-        fresh = [place.position for place in written[0] if place.fresh]
+        erased = 0 if change.is_empty else self.store.write(change)
+        fresh = [row.position for row in change.rows if row.fresh]
         until = fresh[0] - 1 if fresh else self.store.last()
         news = self._news(until)
         self._read = max([self._read, until, *fresh[-1:]])
-        return written, news, until
+        return erased, news, until
 
-    def _news(self, until: int) -> Sequence[Logged | Loop]:
+    def _news(self, until: int) -> Sequence[Row | Loop]:
         """Read what others wrote up to a position; where that is much, loops that know it."""
         if until <= self._read:
             return []
@@ -249,48 +236,49 @@ class Ledger:
         """Fold what is durable, and tell whoever waits for it."""
         self.failed = self.failed and change.is_empty and not self.store.shared
         self.commits += not change.is_empty
-        (places, erased), news, until = flushed
-        places = places or [Place(0, False)] * len(change.rows)  # erases nothing, appends nothing
+        erased, news, until = flushed
         try:
             await self._take_in(news, until, batch)
-            outcomes = iter([*map(self._fold_own, change.rows, places)])
+            folding = [[*filter(None, map(self._fold_own, each.change.rows))] for each in batch]
         except Exception as error:
             self._refuse(batch, error)
             return
-        for each in batch:
-            self.waiting -= len(each.change.rows)
-            each.answer([next(outcomes) for _ in each.change.rows], erased)
+        for each, works in zip(batch, folding, strict=True):
+            self.unwritten -= len(each.change.rows)
+            each.answer(erased, works)
 
     async def _keep_decisions(self, batch: list[Submission]) -> None:
         """Answer decisions of a batch and of the queue once they are on this disk.
 
         Those of the batch may reach a slow store, too: whoever writes the spool looks for them.
         """
-        kept = [each for each in batch if each.spooled and not each.future.done()]
+        flushing = [each for each in batch if each.spooled and not each.future.done()]
         queued = [each for each in self._queue if each.spooled]
-        if not self.store.shared or not kept + queued:
+        if not self.store.shared or not flushing + queued:
             return
         self._queue = deque(each for each in self._queue if not each.spooled)
-        entries = [(row.loop, row.event) for each in kept + queued for row in each.change.rows]
+        rows = [row for each in flushing + queued for row in each.change.rows]
+        entries = [(row.loop, row.event) for row in rows]
         try:
             found = await self._event_loop.run_in_executor(self._keeping, self.spool.add, entries)
         except StoreError:
             self._queue.extendleft(reversed(queued))
             return
-        self.waiting -= len(queued)  # the others are still on their way
-        for each, event in zip(kept + queued, found, strict=True):
-            each.answer([Outcome("kept", kept=event)], 0)
+        self.unwritten -= len(queued)  # the others are still on their way
+        for each, row, decision in zip(flushing + queued, rows, found, strict=True):
+            row.spooled = decision
+            each.answer(0)
 
     def _refuse(self, batch: list[Submission], error: Exception) -> None:
         for each in batch:
-            self.waiting -= len(each.change.rows)
+            self.unwritten -= len(each.change.rows)
             if not each.future.done():
                 each.future.set_exception(error)
 
     # Folding
 
     async def _take_in(
-        self, news: Sequence[Logged | Loop], until: int, batch: list[Submission]
+        self, news: Sequence[Row | Loop], until: int, batch: list[Submission]
     ) -> None:
         """Fold what other servers wrote, up to a position, while a batch waits for its turn."""
         since = time.monotonic()
@@ -306,60 +294,56 @@ class Ledger:
                     since = time.monotonic()
         self.position = max(self.position, until)
 
-    def _fold_own(self, row: Row, place: Place) -> "Outcome | asyncio.Future[Outcome]":
+    def _fold_own(self, row: Row) -> "asyncio.Future[None] | None":
         """Fold an event that this server wrote, unless the log had it before or has it not."""
         if self._compare:
             assert events.decode(row.body) == row.event, row.event
-        if place.fresh:
-            return self._fold(place.position, row.loop, row.event, own=True)
-        return Outcome(REPEATED, place.position) if place.position else GONE
+        if row.fresh:
+            return self._fold(row, own=True)
+        row.result = REPEATED if row.position else GONE
+        return None
 
-    def _fold_from_elsewhere(self, logged: Logged) -> None:
+    def _fold_from_elsewhere(self, row: Row) -> None:
         """Fold an event that another server wrote."""
-        position, number, body = logged
-        loop = self._numbered.get(number)
+        loop = self._numbered.get(row.loop)
         try:
-            event = events.decode(body)
+            row.event = event = events.decode(row.body)
             if loop is not None and isinstance(event, Decided):
                 with contextlib.suppress(TooLarge):  # it was taken there
                     loop.admit(event.context, (event.arm_features or {}).values())
         except Exception:
-            self._remake(number, position)
+            self._remake(row.loop, row.position)
         else:
-            self._fold(position, number, event, own=False)
+            self._fold(row, own=False)
 
-    def _fold(
-        self, position: int, number: int, event: AnyEvent, own: bool
-    ) -> "Outcome | asyncio.Future[Outcome]":
-        """Fold the event at a position into its loop, at once or in the loop's turn."""
-        self.position = max(self.position, position)
-        loop = self._numbered.get(number)
+    def _fold(self, row: Row, own: bool) -> "asyncio.Future[None] | None":
+        """Fold an event of the log into its loop, at once or in the loop's turn."""
+        self.position = max(self.position, row.position)
+        loop, row.result = self._numbered.get(row.loop), TAKEN
         if loop is None:
-            if not isinstance(event, Configured) or not event.name:
-                return Outcome(TAKEN, position, fresh=True)
-            loop = self.put(Loop(event.name, number, self._seed))
-        if is_remaking(event):
-            self._remake(number, position)
-        work = partial(self._fold_next, position, number, event, own)
-        return self.turns.do(number, loop.is_slow, work)
+            if not isinstance(row.event, Configured) or not row.event.name:
+                return None
+            loop = self.put(Loop(row.event.name, row.loop, self._seed))
+        if is_remaking(row.event):
+            self._remake(row.loop, row.position)
+        return self.turns.do(row.loop, loop.is_slow, partial(self._fold_next, row, own))
 
-    def _fold_next(self, position: int, number: int, event: AnyEvent, own: bool) -> Outcome:
+    def _fold_next(self, row: Row, own: bool) -> None:
         """Fold an event into what is its loop now; in any thread."""
-        loop, held = self._numbered.get(number), None
+        loop, position, event = self._numbered.get(row.loop), row.position, row.event
         if loop is None or loop.position >= position:
-            return Outcome(TAKEN, position, fresh=True)
+            return
         if isinstance(event, Configured) and self.is_outdated(loop):
             # The model stays until the loop is replaced.
             loop.next_settings = event.settings
             event = Configured(event.time, event.settings.learning_like(loop.settings))
         try:
-            result = loop.fold(event, position)
+            row.result = loop.fold(event, position)
         except Exception:  # it is set aside when the loop is made from the log
-            loop.position, loop.made, result = position, -1, REFUSED
-            self._event_loop.call_soon_threadsafe(self._remake, number, position)
+            loop.position, loop.made, row.result = position, -1, REFUSED
+            self._event_loop.call_soon_threadsafe(self._remake, row.loop, position)
         if own and isinstance(event, Compacted) and not self.is_outdated(loop):
-            held = loop.hold()  # now, and not when more has happened
-        return Outcome(result, position, fresh=True, held=held)
+            row.state = loop.hold()  # now, and not when more has happened
 
     # Loops that are made from the log while the old ones go on
 
@@ -433,5 +417,5 @@ class Ledger:
         """
         if self.is_outdated(loop):
             return None
-        (outcome,) = await self.append(loop, Compacted(self.clock()))
-        return None if outcome.held is None else (outcome.position, outcome.held)
+        (row,) = await self.append(loop, Compacted(self.clock()))
+        return None if row.state is None else (row.position, row.state)

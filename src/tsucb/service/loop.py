@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from tsucb.agent.decision import Decision
 from tsucb.agent.learner import Learner
 from tsucb.agent.settings import MOST_CURVED_ARMS
 from tsucb.models.adaptive_curves import CURVES
 from tsucb.service import events
 from tsucb.service.errors import TooLarge
-from tsucb.service.events import AnyEvent, Decided, Features, Pick
+from tsucb.service.events import AnyEvent, Decided, Features
 from tsucb.service.settings import FREE_MODEL, PLAIN_MODELS, LoopSettings
 from tsucb.service.state import (
     SNAPSHOT_VERSION,
@@ -71,7 +70,7 @@ class Loop:
         # The position up to which the log is known that it was made from; see `Ledger.is_outdated`.
         self.made = 0
         self.next_settings: LoopSettings | None = None  # of the one that will take its place
-        self.waiting: dict[str, OpenDecision] = {}
+        self.open_decisions: dict[str, OpenDecision] = {}
         self._random = random.Random(seed)  # draws the holdout
         self.growing = False  # whether a decision on its way to the log makes the model a slow one
         self._deadlines: list[tuple[float, int, str]] = []
@@ -95,69 +94,18 @@ class Loop:
             return []
         return [arm for arm in arms if arm not in self.arms]
 
-    def propose(
-        self,
-        context: Features | None,
-        arms: Sequence[str],
-        *,
-        slot: str = "",
-        features: Features | None = None,
-        baseline: str | None = None,
-        arm_features: dict[str, Features] | None = None,
-    ) -> Pick:
-        """Choose one of the arms. Changes nothing."""
-        assert self.learner is not None
-        offered = self._offered(arms, arm_features)
-        decision = self.learner.decide(self._read(context, features), offered)
-        return self._pick(decision, arms, slot, features, baseline)
-
-    def propose_list(
-        self,
-        context: Features | None,
-        arms: Sequence[str],
-        slots: Sequence[str],
-        arm_features: dict[str, Features] | None = None,
-    ) -> list[Pick]:
-        """Choose an arm for each of several slots that are all alike, none twice."""
-        assert self.learner is not None
-        offered = self._offered(arms, arm_features)
-        ranking = self.learner.rank(self._read(context, None), len(slots), offered)
-        picks: list[Pick] = []
-        left = list(arms)
-        for place, slot in enumerate(slots):
-            picks.append(self._pick(ranking.decision(place), left, slot))
-            left.remove(str(ranking.arms[place]))
-        return picks
-
-    def _offered(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+    def offer(self, arms: Sequence[str], arm_features: dict[str, Features] | None) -> Any:
+        """Return arms to choose from as the learner takes them."""
         if self.settings.arms_come:
             known = arm_features or {}
             return {arm: known.get(arm, {}) for arm in arms}
         return None if list(arms) == list(self.arms) else arms  # all of them is quicker
 
-    def _pick(
-        self,
-        decision: Decision,
-        arms: Sequence[str],
-        slot: str,
-        features: Features | None = None,
-        baseline: str | None = None,
-    ) -> Pick:
-        """Return a decision with its probabilities, or what the mode makes of it."""
-        arm, favourite = str(decision.arm), str(decision.favourite)
-        if self.settings.mode == "online":
-            chances = [self.settings.exploration / len(arms)] * len(arms)
-            chances[arms.index(favourite)] += 1.0 - self.settings.exploration
-        else:
-            arm = arms[0] if baseline is None else baseline
-            chances = [float(each == arm) for each in arms]
-        return Pick(arm, list(arms), chances, decision.seen, favourite, slot, features)
-
-    def _read(self, context: Features | None, features: Features | None) -> Any:
+    def context(self, context: Features | None, slot: Features | None = None) -> Any:
         """Return the context as the learner takes it: with the features of the slot."""
         if self.settings.model in PLAIN_MODELS:
             return None
-        return self.with_slot(context, features) or ({} if self.settings.arms_come else None)
+        return self.with_slot(context, slot) or ({} if self.settings.arms_come else None)
 
     @staticmethod
     def with_slot(context: Features | None, features: Features | None) -> Features | None:
@@ -202,7 +150,7 @@ class Loop:
         if self.learner is not None and (context or arm_features):
             arms = {str(n): features for n, features in enumerate(arm_features)} or {"": {}}
             offered = arms if self.settings.arms_come else None
-            width = self.learner.width_after(self._read(context, None), offered)
+            width = self.learner.width_after(self.context(context), offered)
         after = self.numbers(width, new_arms)
         if after > MOST_NUMBERS and (new_arms or width > self.width):
             raise TooLarge(
@@ -220,7 +168,7 @@ class Loop:
         """Return one row per arm: pulls, open decisions, mean reward; needs a learner."""
         assert self.learner is not None
         open = Counter(
-            slot.arm for each in self.waiting.values() for slot in each.slots
+            slot.arm for each in self.open_decisions.values() for slot in each.slots
             if not slot.learned and each.deferred is None
         )  # fmt: skip
         table = self.learner.arms_summary()
@@ -234,7 +182,7 @@ class Loop:
 
     @property
     def full(self) -> bool:
-        return len(self.waiting) >= self.settings.most_open
+        return len(self.open_decisions) >= self.settings.most_open
 
     @property
     def due(self) -> float:
@@ -252,6 +200,9 @@ class Loop:
         match event:
             case Decided():
                 result = self._decided(event, position)
+            case events.Rewarded() | events.Activated() if event.id not in self.open_decisions:
+                self.counts.late += 1
+                result = LATE
             case events.Rewarded():
                 result = self._rewarded(event)
             case events.Activated():
@@ -284,7 +235,7 @@ class Loop:
             self.learner.follow(self.settings.rule())
 
     def _start_again(self) -> None:
-        self.waiting, self._deadlines = {}, []
+        self.open_decisions, self._deadlines = {}, []
         self.learner = self._new_learner()
 
     def _new_learner(self) -> Learner | None:
@@ -294,7 +245,7 @@ class Loop:
         return self.settings.learner(list(self.arms), self.seed)
 
     def _imported(self, event: events.Imported) -> None:
-        self.waiting, self._deadlines = {}, []
+        self.open_decisions, self._deadlines = {}, []
         if self._listener is None:
             self.learner = Learner.from_bytes(event.agent)
             self.learner.follow(self.settings.rule())
@@ -307,7 +258,7 @@ class Loop:
             del self.arms[arm]
             if self.learner is not None and arm in self.learner.arms:
                 self.learner.remove_arm(arm)
-        for id, each in self.waiting.items() if gone else ():
+        for id, each in self.open_decisions.items() if gone else ():
             if any(slot.arm in gone for slot in each.slots):
                 for slot in self._changed(id).slots:  # an arm of that name later is another
                     slot.row = None if slot.arm in gone else slot.row
@@ -321,7 +272,7 @@ class Loop:
                 self.learner.add_arm(arm)
 
     def _decided(self, event: Decided, position: int) -> str:
-        if event.id in self.waiting:
+        if event.id in self.open_decisions:
             self.counts.repeated += 1
             return REPEATED
         slots = []
@@ -334,7 +285,7 @@ class Loop:
         # The wait counts from the later of the log's time and the event's.
         open = OpenDecision(position, event.time, self.now + self.settings.reward_wait, slots)
         self.counts.decisions += 1
-        self.waiting[event.id] = open
+        self.open_decisions[event.id] = open
         heapq.heappush(self._deadlines, (open.deadline, position, event.id))
         if event.deferred:
             open.deferred = event
@@ -354,7 +305,7 @@ class Loop:
             known = event.arm_features or {}
             given = known.get(pick.arm, {}) if self.settings.arms_come else None
             try:
-                context = self._read(event.context, pick.features)
+                context = self.context(event.context, pick.features)
                 slot.row = self.learner.read(context, pick.arm, given)
                 self.learner.count(pick.arm)
             except (ValueError, TypeError):  # an arm that was removed, a context it cannot read
@@ -363,15 +314,12 @@ class Loop:
 
     def _changed(self, id: str) -> OpenDecision:
         """Return a copy of an open decision that takes its place: the old one may be held."""
-        old = self.waiting[id]
+        old = self.open_decisions[id]
         slots = [copy(slot) for slot in old.slots]
-        new = self.waiting[id] = msgspec.structs.replace(old, slots=slots)
+        new = self.open_decisions[id] = msgspec.structs.replace(old, slots=slots)
         return new
 
     def _rewarded(self, event: events.Rewarded) -> str:
-        if event.id not in self.waiting:
-            self.counts.late += 1
-            return LATE
         open = self._changed(event.id)
         slot = next((slot for slot in open.slots if slot.name == event.slot), None)
         if slot is None:
@@ -386,9 +334,6 @@ class Loop:
         return TAKEN
 
     def _activated(self, event: events.Activated) -> str:
-        if event.id not in self.waiting:
-            self.counts.late += 1
-            return LATE
         open = self._changed(event.id)
         if open.deferred is None:
             return REPEATED
@@ -399,11 +344,11 @@ class Loop:
 
     def _end_wait(self, id: str) -> None:
         """Learn what the decision earned, or is taken to have earned."""
-        known = self.waiting.get(id)
+        known = self.open_decisions.get(id)
         if known is None or known.deadline > self.now:  # closed before, or another by that id
             return
         open = self._changed(id)
-        del self.waiting[id]
+        del self.open_decisions[id]
         if open.deferred is not None:
             self.counts.never_activated += 1
             return
@@ -421,13 +366,13 @@ class Loop:
             if slot.total is not None:
                 self._learn(id, open, slot, slot.total)
         if all(slot.learned for slot in open.slots):
-            del self.waiting[id]
-            if len(self._deadlines) > 2 * len(self.waiting) + 1_000:
+            del self.open_decisions[id]
+            if len(self._deadlines) > 2 * len(self.open_decisions) + 1_000:
                 self._set_deadlines()
 
     def _set_deadlines(self) -> None:
         """Forget the deadlines of decisions that do not wait any more."""
-        self._deadlines = [(w.deadline, w.position, id) for id, w in self.waiting.items()]
+        self._deadlines = [(w.deadline, w.position, id) for id, w in self.open_decisions.items()]
         heapq.heapify(self._deadlines)
 
     def _learn(self, id: str, open: OpenDecision, slot: Slot, value: float | None) -> None:
@@ -454,7 +399,7 @@ class Loop:
         # Those are shared: `_changed` never changes one that may be held.
         return LoopState(
             SNAPSHOT_VERSION, self.settings, list(self.arms), self.now, self.created,
-            copy(self.counts), self.tally.copied(), dict(self.waiting),
+            copy(self.counts), self.tally.copied(), dict(self.open_decisions),
             None if self.learner is None else self.learner.hold(),
         )  # fmt: skip
 
@@ -467,7 +412,11 @@ class Loop:
         state = LoopState.from_bytes(snapshot)
         self.settings, self.arms = state.settings, {arm: arm for arm in state.arms}
         self.now, self.created = state.now, state.created
-        self.counts, self.tally, self.waiting = state.counts, state.tally, state.waiting
+        self.counts, self.tally, self.open_decisions = (
+            state.counts,
+            state.tally,
+            state.open_decisions,
+        )
         self._set_deadlines()
         self.learner, self.position = None, position
         if state.learner is not None and self._listener is None:

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import Problem
 from tsucb.service.events import Decided, Rewarded, decode
 from tsucb.service.export import comparison, export_parquet
 from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, CHOOSE, DECIDE, GRACE, LOOK, READ
 from tsucb.service.loop import Loop
-from tsucb.service.questions import ONE, Wanted, features_of_arms, flatten
+from tsucb.service.monitoring import all_alerts, loop_alerts
+from tsucb.service.questions import ONE, Question, Wanted, features_of_arms, flatten
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
@@ -89,7 +89,7 @@ class Native:
     async def answer(self, call: Call) -> Answer:
         """Find the operation, check the key, and answer."""
         operation = OPERATIONS.find(call, call.path[1:])
-        name = call.places[0] if call.places else None
+        name = call.path_values[0] if call.path_values else None
         call.check_allowed(operation.action, name)
         call.loop = None if name is None else call.service.loop(name)
         return await operation.perform(call)
@@ -192,7 +192,7 @@ async def estimates(
     unknown = loop.unknown(offered)
     if unknown or not offered:
         raise ValueError(f"there is no arm {unknown[0]!r}" if unknown else "there are no arms")
-    pick = await call.service.look(loop, partial(loop.propose, features, offered))
+    (pick,) = await call.service.look(loop, partial(Question(features).fill, loop, offered))
     event = Decided(0.0, "", features, [pick], *loop.settings.rule_names())
     rows = event.described(pick)["arms"]
     return {"arms": [{k: v for k, v in row.items() if k != "probability"} for row in rows]}
@@ -235,7 +235,7 @@ async def explain(call: Call) -> Any:
             {**decision.described(pick), "text": str(decision.explanation(pick))}
             for pick in decision.picks
         ],
-        "waiting": call.id in call.loop.waiting,
+        "waiting": call.id in call.loop.open_decisions,
         "rewards": rewards,
     }
 
@@ -244,7 +244,7 @@ async def explain(call: Call) -> Any:
 async def events_after(
     call: Call,
     *,
-    after: Annotated[int, Meta(ge=0)] = 0,
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0,
     most: Annotated[int, Meta(ge=1, le=10_000)] = 1_000,
     wait: Annotated[int, Meta(ge=0, le=30)] = 0,
 ) -> Any:
@@ -255,10 +255,10 @@ async def events_after(
             break
         await asyncio.sleep(POLL)
         loop = call.service.loop(loop.name)  # which may be another by now
-    logged = await asyncio.to_thread(
+    rows = await asyncio.to_thread(
         lambda: list(islice(call.service.store.read(after, loop.number), most))
     )
-    found = [{"position": each.position, "event": decode(each.body)} for each in logged]
+    found = [{"position": row.position, "event": decode(row.body)} for row in rows]
     return {"events": found, "next": found[-1]["position"] if found else after}
 
 
@@ -332,7 +332,7 @@ async def reset(call: Call) -> None:
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
 async def delete(call: Call) -> None:
     """Delete a loop with everything that was ever written about it."""
-    await call.service.delete(call.loop.name, call.holder.name)
+    await call.service.delete(call.loop.name, **call.by)
 
 
 @OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)
@@ -357,7 +357,7 @@ def summary(loop: Loop) -> dict[str, Any]:
         "created": loop.created,
         "settings": asdict(loop.settings),
         "arms": list(loop.arms),
-        "waiting": len(loop.waiting),
+        "waiting": len(loop.open_decisions),
         "counts": asdict(loop.counts),
         "mean_reward": whole.total / whole.rewards if whole.rewards else None,
         "over_random": whole.interval(),

@@ -14,17 +14,19 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
 from tsucb.service import native, openapi, views
-from tsucb.service.alerts import all_alerts, loop_alerts
 from tsucb.service.errors import HttpProblem, NotFound, Problem
 from tsucb.service.export import comparison, recent_decisions
 from tsucb.service.http import Answer, Call, Operations, json_answer
-from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, Holder, hashed
+from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, KeyRecord, hashed
 from tsucb.service.loop import Loop
+from tsucb.service.monitoring import all_alerts, loop_alerts
 from tsucb.service.service import Service
+from tsucb.service.state import LoopState
 
 COOKIE = "tsucb"
 SESSION = 12 * 3_600.0  # seconds that an entry is good for
@@ -97,7 +99,7 @@ class Page:
             operation = PAGES.find(call, call.path)
         except HttpProblem:
             raise NotFound("there is no such page") from None
-        name = call.places[0] if call.places else None
+        name = call.path_values[0] if call.path_values else None
         if name is not None or operation.action == ADMINISTER:
             call.check_allowed(operation.action, name)
         call.protocol, call.loop = self, None if name is None else self.service.loop(name)
@@ -117,7 +119,7 @@ class Page:
             "store": "working" if ready and not service.upkeep.failing else "failing",
             "position": service.ledger.position,
             "leads": service.ledger.leading,
-            "unwritten": len(service.unwritten),
+            "unwritten": len(service.spool),
             "clock_skew": round(service.clock.skew, 1),
             "alerts": len(service.alerts),  # which name loops: the page says what they are
         }
@@ -154,7 +156,7 @@ class Page:
         body = b'<meta http-equiv="refresh" content="0; url=/">'
         return Answer(200, body, HTML, [*SAFE, (b"set-cookie", cookie.encode())])
 
-    def holder_of(self, call: Call) -> Holder | None:
+    def holder_of(self, call: Call) -> KeyRecord | None:
         """Return who entered, by the cookie; None if the key is no longer valid."""
         key, until = self.sessions.get(session_of(call), (b"", 0.0))
         now = self.service.clock()
@@ -202,17 +204,17 @@ async def api(call: Call) -> Answer:
 async def show_loop(call: Call, status: int = 200, **more: Any) -> Answer:
     """Show a loop, and what a form did to it."""
     loop = call.service.loop(call.loop.name)  # which may be another by now
-    view = await call.service.look(loop, partial(views.LoopView.of, loop))
-    return await call.service.turns.in_background(loop_page, call, loop, view, status, more)
+    seen = await call.service.look(loop, lambda: (loop.hold(), views.arm_rows(loop)))
+    return await call.service.turns.in_background(loop_page, call, loop, *seen, status, more)
 
 
 def loop_page(
-    call: Call, loop: Loop, view: views.LoopView, status: int, more: dict[str, Any]
+    call: Call, loop: Loop, state: LoopState, rows: list[Any], status: int, more: dict[str, Any]
 ) -> Answer:
     """Render the page of a loop; blocks."""
     from tsucb.logs.live import Live
 
-    events = list(call.service.newest(loop, RECENT))
+    events, settings = list(call.service.newest(loop, RECENT)), state.settings
     try:
         calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
@@ -221,14 +223,20 @@ def loop_page(
         "loop.html",
         status,
         who=call.holder.loop or "server",
-        view=view,
+        name=loop.name,
+        state=state,
+        rows=rows,
+        whole=state.tally.whole(state.ripe),
+        reward_chart=views.reward_chart(state),
+        arms_chart=views.arms_chart(state),
         alerts=list(loop_alerts(loop)),
         recent=views.decisions(events),
         calibration=calibration,
-        gain=views.gain(events) if view.settings.mode == "apprentice" else None,
+        gain=views.gain(events) if settings.mode == "apprentice" else None,
+        texts={name: views.as_text(value) for name, value in asdict(settings).items()},
         fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
         roles=list(GRANTS),
-        can_change=call.holder.may(ADMINISTER, view.name),
+        can_change=call.holder.may(ADMINISTER, loop.name),
         **{"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more},
     )
 

@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import Execute, Place, Row, Store, Transaction, Written, checksum
+from tsucb.service.store import Execute, Row, Store, Transaction, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
 LEASE = 2.0  # seconds for which a server leads after it was last heard of
@@ -166,31 +166,32 @@ class PostgresStore(Store):
 
     # Writing
 
-    def write(self, change: Transaction) -> Written:
+    def write(self, change: Transaction) -> int:
         """See `Store`; events alone are appended by one statement."""
         if not change.plain:
             return super().write(change)
         with self._locks["writer"]:
             for _ in range(ATTEMPTS):
                 with contextlib.suppress(Conflict):
-                    return self._append(partial(self._execute, "writer"), change.rows), 0
+                    self._append(partial(self._execute, "writer"), change.rows)
+                    return 0
         raise StoreError("other servers write the same keys; try again")
 
-    def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
+    def _append(self, execute: Execute, rows: Sequence[Row]) -> None:
         # The statement takes each key once: of several rows with one key the first.
-        names = [n if row.key is None else (row.loop, row.key) for n, row in enumerate(rows)]
         first: dict[Any, Row] = {}
-        for name, row in zip(names, rows, strict=True):
-            first.setdefault(name, row)
-        values = zip(*((*row[:5], checksum(row)) for row in first.values()), strict=True)
+        for number, row in enumerate(rows):
+            first.setdefault(number if row.key is None else (row.loop, row.key), row)
+        given = list(first.values())
+        values = zip(*((*row.columns, checksum(row)) for row in given), strict=True)
         found = execute(APPEND, [list(column) for column in values])
-        order = list(first)
-        known = {order[number - 1]: Place(position, fresh) for number, position, fresh in found}
-        places = []
-        for name in names:
-            places.append(known.get(name, Place(0, False)))
-            known[name] = places[-1]._replace(fresh=False)
-        return places
+        for row in rows:
+            row.position, row.fresh = 0, False
+        for number, position, fresh in found:
+            given[number - 1].position, given[number - 1].fresh = position, fresh
+        for row in rows:
+            if row.key is not None:
+                row.position = first[row.loop, row.key].position
 
     def _lock_loop(self, execute: Execute, loop: int) -> None:
         execute("SELECT number FROM tsucb_loops WHERE number = ? FOR UPDATE", (loop,))

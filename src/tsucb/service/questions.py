@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tsucb.service.events import Features, Pick
 from tsucb.service.loop import Loop
@@ -63,71 +62,60 @@ class Question(msgspec.Struct, frozen=True, gc=False):
         return plain and loop.settings.mode == "online"
 
     def fill(self, loop: Loop, offered: Sequence[str], held: bool = False) -> list[Pick]:
-        """Choose an arm for every slot, none twice; where `held`, the baseline.
+        """Choose an arm for every slot, none twice; where `held`, the baseline. Changes nothing.
 
         Slots that are all alike are one list of the learner's. Those with features, exclusions or a
         baseline of their own, and those of the holdout, are filled one after the other, each from
         what is left.
-        """
-        picks = self._chosen(loop, offered, held)
-        share = loop.settings.holdout if loop.settings.mode == "online" else 0.0
-        return with_holdout(picks, self.slots, share) if share else picks
 
-    def _chosen(self, loop: Loop, offered: Sequence[str], held: bool) -> list[Pick]:
-        """Return what the policy chooses, with the probabilities that it has without holdout."""
-        excluded, slots = set(self.excluded), self.slots
-        if self.is_list(loop) and not held:
-            left = [arm for arm in offered if arm not in excluded]
-            if len(left) < len(slots):
-                name = slots[len(left)].name
-                raise ValueError(f"there is no arm to choose for slot {name!r}; offer at least one")
-            names = [slot.name for slot in slots]
-            return loop.propose_list(self.context, left, names, self.arm_features)
+        The probability of an arm is that given the slots before, over policy and holdout together:
+        with h of these picks in the holdout and f otherwise, (h [arm is the baseline] + f p) /
+        (h + f), where p is the policy's.
+        """
+        settings, learner = loop.settings, loop.learner
+        online = settings.mode == "online"
+        h = settings.holdout if online else 0.0
+        f = 1.0 - h
+        excluded = set(self.excluded)
+        left, ranking = [arm for arm in offered if arm not in excluded], None
+        if learner is not None and self.is_list(loop) and left and not held:
+            length, offer = min(len(self.slots), len(left)), loop.offer(left, self.arm_features)
+            ranking = learner.rank(loop.context(self.context), length, offer)
         picks: list[Pick] = []
-        for slot in slots:
-            taken = excluded.union(slot.excluded, (pick.arm for pick in picks))
-            arms = [arm for arm in offered if arm not in taken]
+        for place, slot in enumerate(self.slots):
+            taken = {pick.arm for pick in picks}.union(slot.excluded)
+            arms = [arm for arm in left if arm not in taken]
             if not arms:
                 where = f" for slot {slot.name!r}" if slot.name else ""
                 raise ValueError(f"there is no arm to choose{where}; offer at least one")
-            baseline = slot.baseline if slot.baseline in arms else None
-            pick = loop.propose(
-                self.context, arms, slot=slot.name, features=slot.features, baseline=baseline,
-                arm_features=self.arm_features,
-            )  # fmt: skip
-            if held:
-                pick = msgspec.structs.replace(pick, arm=baseline_of(pick, slot))
-            picks.append(pick)
+            assert learner is not None
+            if ranking is None:
+                offer = loop.offer(arms, self.arm_features)
+                decision = learner.decide(loop.context(self.context, slot.features), offer)
+            else:
+                decision = ranking.decision(place)
+            baseline = slot.baseline if slot.baseline in arms else arms[0]
+            arm = str(decision.arm) if online and not held else baseline
+            favourite = str(decision.favourite)
+            chances = [settings.exploration / len(arms)] * len(arms)
+            chances[arms.index(favourite)] += 1.0 - settings.exploration
+            if not online:
+                chances = [float(each == arm) for each in arms]
+            own = chances[arms.index(arm)]
+            if h:
+                both = h + f
+                pairs = zip(arms, chances, strict=True)
+                chances = [(h * (each == baseline) + f * p) / both for each, p in pairs]
+            f, h = f * own, h * (arm == baseline)
+            picks.append(
+                Pick(arm, arms, chances, decision.seen, favourite, slot.name, slot.features)
+            )
         return picks
-
-
-def baseline_of(pick: Pick, slot: Wanted) -> str:
-    """Return the arm that a slot gets without learning: its own baseline, or the first offered."""
-    return slot.baseline if slot.baseline in pick.arms else pick.arms[0]
-
-
-def with_holdout(picks: Sequence[Pick], slots: Sequence[Wanted], share: float) -> list[Pick]:
-    """Return picks with their probabilities over policy and holdout together.
-
-    The probability of an arm is that given the slots before: with h of these picks in the holdout
-    and f otherwise, (h [arm is the baseline] + f p) / (h + f), where p is the policy's.
-    """
-    held, free, found = share, 1.0 - share, []
-    for pick, slot in zip(picks, slots, strict=True):
-        baseline, both = baseline_of(pick, slot), held + free
-        chances = [
-            (held * (arm == baseline) + free * chance) / both
-            for arm, chance in zip(pick.arms, pick.chances, strict=True)
-        ]
-        found.append(msgspec.structs.replace(pick, chances=chances))
-        free *= pick.chances[pick.arms.index(pick.arm)]
-        held *= pick.arm == baseline
-    return found
 
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
     """Return all arms: the chosen one first, then its rivals; others keep their places."""
-    means = np.frombuffer(pick.seen)[2 : 2 + len(pick.arms)]
+    means = pick.explanation().mean
     order = sorted(range(len(pick.arms)), key=lambda i: (pick.arms[i] != pick.arm, -means[i]))
     ranked = iter([pick.arms[i] for i in order])
     chosen_from = set(pick.arms)

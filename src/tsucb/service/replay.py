@@ -25,7 +25,7 @@ class Poison(Exception):
         self.position = position
 
 
-class Replay:
+class Rebuilder:
     """Makes loops from the log of a store; everything blocks.
 
     An event that cannot be folded is set aside, with an alert.
@@ -71,26 +71,27 @@ class Replay:
         """
         first, count = loop.position, 0
         change = self.store.relearned(loop.number, until if known is None else known)
-        model: Any = change and events.decode(change.body)
-        for logged in self.store.read(first, loop.number, until):
+        model: Any = change and events.decode(change[1])
+        for row in self.store.read(first, loop.number, until):
             try:
-                event = events.decode(logged.body)
-                if not first and change is not None and logged.position <= change.position:
-                    fold_for(model.settings, loop, event, logged.position)
+                event = events.decode(row.body)
+                if not first and change is not None and row.position <= change[0]:
+                    fold_for(model.settings, loop, event, row.position)
                 elif is_remaking(event) and (first or not isinstance(event, Forgot)):
                     raise Conflict("the log of the loop was changed meanwhile; try again")
                 else:
-                    loop.fold(event, logged.position)
+                    loop.fold(event, row.position)
                 count += 1
             except (StoreError, Conflict):
                 raise
             except Exception as error:
-                raise Poison(logged.position, error) from error
+                raise Poison(row.position, error) from error
         return count
 
     def _set_aside(self, loop: Loop, poison: Poison) -> None:
         """Move an event that cannot be folded out of the log; every server makes the loop again."""
-        now, position, reason = self._clock(), poison.position, str(poison)[:1_000]
+        now, position = self._clock(), poison.position
+        reason = str(poison)[:1_000].replace("\0", "")  # which PostgreSQL has no place for
         log.error("event %d of loop %r was set aside: %s", position, loop.name, reason)
         self.alerts[f"event {position}"] = f"event {position} of {loop.name!r} is set aside"
         audit = AuditRecord(now, "server", "set aside", loop.name, f"{position}: {reason}")
@@ -116,7 +117,7 @@ def fold_for(settings: LoopSettings, loop: Loop, event: AnyEvent, position: int)
             state.settings, state.learner = state.settings.learning_like(settings), None
             if state.arms or state.settings.arms_come:
                 state.learner = state.settings.learner(state.arms, None)
-            for open in state.waiting.values():
+            for open in state.open_decisions.values():
                 for slot in open.slots:
                     slot.row = None  # as another model read it
             event = Condensed(event.time, state.to_bytes())

@@ -1,6 +1,5 @@
 """The process: settings from file and environment, keys on the first start, uvicorn."""
 
-import asyncio
 import gc
 import json
 import logging
@@ -10,7 +9,6 @@ import signal
 import socket
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +19,7 @@ import uvicorn
 from msgspec import Meta
 
 from tsucb.extras import require
-from tsucb.files import write_whole
+from tsucb.files import read_toml, write_whole
 from tsucb.service.application import Application, Connection, Options
 from tsucb.service.demo import NAME as DEMO
 from tsucb.service.demo import play
@@ -91,12 +89,7 @@ def read_settings(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> ServerSettings:
     """Return the settings of a TOML file, changed by the environment, changed by options."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not TOML: {' '.join(str(error).split())}") from None
+    values = {} if file is None else read_toml(file)
     given = {
         name.removeprefix(PREFIX).lower(): text
         for name, text in environment.items()
@@ -163,7 +156,6 @@ class Server:
         options = msgspec.structs.replace(settings, most_connections=most)
         self.application = Application(self.service, options)
         self.application.prepare = self.prepare
-        self._playing: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
         """Make the loops of the settings and, on the first start, the keys; say where it serves."""
@@ -172,8 +164,7 @@ class Server:
             wanted = {FIRST_LOOP: {"model": COMING_MODEL}}
         await self.service.prepare(wanted, self._write_keys)
         if self.demo:
-            self._playing = asyncio.create_task(play(self.service))
-            self.application.finish = self._playing.cancel  # type: ignore[assignment]
+            self.service.turns.begin(play(self.service))
         # What is there now stays: to go through all of it for garbage stops every thread for 0.1 s.
         gc.collect()
         gc.freeze()

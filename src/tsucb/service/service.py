@@ -15,7 +15,7 @@ from tsucb.service import events
 from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.events import AnyEvent, Decided, Features, Rewarded
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, ROLES, Keys
-from tsucb.service.ledger import Ledger, Outcome
+from tsucb.service.ledger import Ledger
 from tsucb.service.loop import REPEATED, Loop
 from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.replay import model_of
@@ -29,6 +29,7 @@ from tsucb.service.store import (
     Erasure,
     LoopRecord,
     Record,
+    Row,
     Store,
     Transaction,
     condense,
@@ -62,9 +63,9 @@ class Service:
     folder
         Where decisions are kept that are made while a shared store is away; None: nowhere.
     settings
-        `seed` of random draws, None for an arbitrary one; `most_waiting`: this many events may wait
-        to be written, beyond it requests are refused; `compare`: whether every event that is folded
-        is compared with what the log makes of it, for tests.
+        `seed` of random draws, None for an arbitrary one; `most_unwritten`: this many events may
+        wait to be written, beyond it requests are refused; `compare`: whether every event that is
+        folded is compared with what the log makes of it, for tests.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class Service:
         if steady is None:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
-        self.unwritten = Spool(folder)
-        self.ledger = ledger = Ledger(store, self.clock, self.unwritten, **settings)
+        self.spool = Spool(folder)
+        self.ledger = ledger = Ledger(store, self.clock, self.spool, **settings)
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
         self.loops, self.alerts, self.turns = ledger.loops, ledger.alerts, ledger.turns
@@ -125,7 +126,7 @@ class Service:
         of loops, before they are valid: should anything fail between, they are made again.
         """
         new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
-        if not self.keys.any_for(0):
+        if self.keys.newest(None, ADMINISTER) is None:
             keys, records = self.keys.issue(0, None, [ADMINISTER], self.clock())
             new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
@@ -134,10 +135,6 @@ class Service:
                 new[name], made, happened = await self._creation(name, settings, arms, "file")
                 records += [*made, file_arms(happened[0][0], arms)]
                 pairs += happened
-            elif not self.keys.any_for(self.loops[name].number):
-                number = self.loops[name].number
-                new[name], made = self.keys.issue(number, name, ROLES, self.clock())
-                records += made
         if new:
             await asyncio.to_thread(keep, new)
             await self.ledger.write(pairs, Transaction(records=records))
@@ -175,6 +172,7 @@ class Service:
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
         number, name = (0, None) if loop is None else (loop.number, loop.name)
+        await asyncio.to_thread(self.keys.reload)  # one whose answer was lost expires, too
         keys, records = self.keys.issue(number, name, [role], self.clock(), grace)
         audit = AuditRecord(self.clock(), who, "keys", name, role)
         await self.ledger.write([], Transaction(records=[*records, audit]))
@@ -185,7 +183,10 @@ class Service:
         """Return whether this was done to a loop before, for a request with this key."""
         check_text("a key", key)
         found = scoped(action, name, key)
-        return found is not None and await asyncio.to_thread(self.store.is_audited, found)
+        if found is None or not await asyncio.to_thread(self.store.is_audited, found):
+            return False
+        await self.ledger.catch_up()  # it may be in the log, and not known here yet
+        return True
 
     async def _administer(
         self, loop: Loop, who: str, action: str, detail: str | None, key: str | None,
@@ -307,13 +308,13 @@ class Service:
             ranked_arms(offered, picks[0]) if asked.ranked else None, held,
         )  # fmt: skip
         # Without the store nobody knows whether another server decided by an id of the client's.
-        (outcome,) = await self.ledger.append(loop, event, spooled=asked.id is None)
-        if outcome.kept is not None:
+        (row,) = await self.ledger.append(loop, event, spooled=asked.id is None)
+        if row.spooled is not None:
             if self.ledger.failed:
                 self.upkeep.lose(StoreError("a decision could not be written"))
-            return outcome.kept
-        if outcome.result == REPEATED:
-            return await self._repeated(loop, event, outcome)
+            return row.spooled
+        if row.result == REPEATED:
+            return await self._repeated(loop, row)
         return event
 
     async def _offered(self, loop: Loop, arms: Sequence[str] | None, may_add: bool) -> list[str]:
@@ -337,9 +338,9 @@ class Service:
 
         Only where it need not be looked for in the log: writing it finds the rest.
         """
-        if (kept := self.unwritten.find(loop.number, None, key)) is not None:
+        if (kept := self.spool.find(loop.number, None, key)) is not None:
             return kept
-        open, position = None if id is None else loop.waiting.get(id), None
+        open, position = None if id is None else loop.open_decisions.get(id), None
         waits = open is not None and open.deadline > self.clock()
         if key is not None and (waits or loop.full):
             # The key tells an earlier decision by this id from the one that waits.
@@ -348,12 +349,12 @@ class Service:
             position = position or open.position
         return None if position is None else await self._decision_at(loop, position)
 
-    async def _repeated(self, loop: Loop, event: Decided, outcome: Outcome) -> Decided:
+    async def _repeated(self, loop: Loop, row: Row) -> Decided:
         """Return the decision that one in the log repeats."""
         if loop.due <= self.clock():  # as any other event, a repeat ends waits that are over
             await self.ledger.append(loop, events.Passed(self.clock()))
-        open = loop.waiting.get(event.id)
-        position = open.position if outcome.fresh and open is not None else outcome.position
+        open = loop.open_decisions.get(row.event.id)
+        position = open.position if row.fresh and open is not None else row.position
         return await self._decision_at(loop, position)
 
     async def _decision_at(self, loop: Loop, position: int) -> Decided:
@@ -379,7 +380,7 @@ class Service:
         Instead of one that cannot be taken there is the error, or with `strict` it is raised and
         none is taken.
         """
-        most = self.ledger.most_waiting
+        most = self.ledger.most_unwritten
         if len(given) > most:
             raise TooLarge(f"a request has at most {most:,} rewards, not {len(given):,}")
         errors: list[Exception | None] = []
@@ -392,16 +393,16 @@ class Service:
                     raise
                 errors.append(error)
         happened = [each for each, error in zip(given, errors, strict=True) if error is None]
-        outcomes = iter(await self.ledger.append(loop, *happened) if happened else ())
-        return [next(outcomes).result if error is None else error for error in errors]
+        rows = iter(await self.ledger.append(loop, *happened) if happened else ())
+        return [next(rows).result if error is None else error for error in errors]
 
     async def _check_given(self, loop: Loop, given: Rewarded) -> None:
         check_text("a key", given.key)
         check_reward(loop, given.value)
-        open = loop.waiting.get(given.id)
+        open = loop.open_decisions.get(given.id)
         if open is not None:
             slots = {slot.name for slot in open.slots}
-        elif self.unwritten.find(loop.number, given.id, None) is not None:
+        elif self.spool.find(loop.number, given.id, None) is not None:
             raise StoreError(f"decision {given.id!r} is not written yet; try again later")
         else:
             slots = {pick.slot for pick in (await self.decision(loop, given.id)).picks}
@@ -411,13 +412,13 @@ class Service:
 
     async def activate(self, loop: Loop, id: str) -> str:
         """Put a deferred decision to use."""
-        if id not in loop.waiting:
+        if id not in loop.open_decisions:
             await self.decision(loop, id)
         return (await self.ledger.append(loop, events.Activated(self.clock(), id)))[0].result
 
     async def decision(self, loop: Loop, id: str) -> Decided:
         """Return the decision that waits by an id, or else the last one made by it."""
-        if (open := loop.waiting.get(id)) is not None:
+        if (open := loop.open_decisions.get(id)) is not None:
             return await self._decision_at(loop, open.position)
         for event in reversed(await self.history(loop, id)):
             if isinstance(event, Decided):
@@ -428,12 +429,11 @@ class Service:
         """Return everything that happened to a decision."""
         if NUL in id:  # as no id that was given out
             return []
-        found = await asyncio.to_thread(self.store.about, loop.number, id)
-        return [events.decode(logged.body) for logged in found]
+        return [*map(events.decode, await asyncio.to_thread(self.store.about, loop.number, id))]
 
     def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
         """Yield the last events about decisions of a loop, in order; blocks."""
-        return (events.decode(logged.body) for logged in self.store.newest(loop.number, count))
+        return (events.decode(row.body) for row in self.store.newest(loop.number, count))
 
     # Documents
 
@@ -459,18 +459,26 @@ class Service:
         known = [id for id in ids if NUL not in id]  # as no id that was given out
         erasure = Erasure(forget, loop.number, (known, person))
         async with self.ledger.busy[loop.number]:
+            await self._write_spooled()
             # Who was forgotten is not written down, only how many events.
             event = events.Forgot(self.clock())
             erased = await self._administer(loop, who, "forget", None, key, event, erasure=erasure)
             await self.ledger.rebuilt(loop)
         return erased
 
+    async def _write_spooled(self) -> None:
+        """Write the decisions that are on this disk, so that what deletes others finds them."""
+        if len(self.spool):
+            await self.upkeep.look()
+
     async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
         if await self._is_repeat("clear", loop.name, key):
+            await self.ledger.rebuilt(loop)
             return
         number = loop.number
         async with self.ledger.busy[number]:
+            await self._write_spooled()
             loop = self.loop(loop.name)
             taken = await self.ledger.hold(loop)
             if taken is not None:
@@ -479,7 +487,7 @@ class Service:
                 await self.ledger.catch_up()  # what was changed before the count is known now
             if taken is None or self.ledger.is_outdated(loop):
                 raise Conflict("decisions are being deleted; try again")
-            held.counts, held.tally, held.waiting = LoopCounts(), Tally(spans=[]), {}
+            held.counts, held.tally, held.open_decisions = LoopCounts(), Tally(spans=[]), {}
             body = await self.turns.in_background(held.to_bytes)
             now = self.clock()
             body = events.encode(events.Condensed(now, body))

@@ -163,6 +163,11 @@ class LoopSettings(
         _WARM.add(self._kind(lists))
 
     @property
+    def has_control(self) -> bool:
+        """Whether the log says what random choice would have earned."""
+        return self.mode == "online" and self.exploration > 0
+
+    @property
     def learns_at_once(self) -> bool:
         """Whether a reward is learned when it comes; a sum is not known before the wait is over."""
         return self.learn_early and self.aggregation == "first"

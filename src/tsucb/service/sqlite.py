@@ -1,7 +1,6 @@
 """The store of a single machine: one SQLite file, in WAL mode, flushed at every commit."""
 
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -10,24 +9,19 @@ from typing import Any
 
 import apsw
 
+from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import COLUMNS, Execute, Place, Row, Store, checksum
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from tsucb.service.store import KEYED, Execute, Row, Store, checksum
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
 FILE, LOCK = "events.sqlite", "lock"
-# Of the loops that are given, those that are there; of the keys, where their events are.
-LOOPS = "SELECT number FROM json_each(?) JOIN tsucb_loops ON number = value WHERE name IS NOT NULL"
-KEYS = (
-    "SELECT event.key, loop, position FROM json_each(?) given JOIN tsucb_events event "
-    "ON event.key = given.value"
+# Writes nothing if the loop is gone, or has an event of this key.
+INSERT = (
+    "INSERT INTO tsucb_events SELECT ?, number, ?, ?, ?, ?, ? FROM tsucb_loops "
+    "WHERE number = ? AND name IS NOT NULL "
+    "ON CONFLICT (key, loop) WHERE key IS NOT NULL DO NOTHING RETURNING position"
 )
-INSERT = f"INSERT INTO tsucb_events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # of many rows
 PAGES = 4_000  # of the WAL, before it is folded into the file
 
 
@@ -47,9 +41,13 @@ class SqliteStore(Store):
 
     def __init__(self, folder: str | os.PathLike[str], *, vfs: str | None = None) -> None:
         check_version(apsw.sqlite_lib_version())
-        self.folder = Path(folder)
+        self.folder, self._vfs = Path(folder), vfs
         make_private(self.folder)
-        self._held = _locked(self.folder / LOCK)
+        try:
+            self._lock_file = os.fdopen(locked(self.folder / LOCK))
+        except OSError:
+            message = f"{self.folder} is in use by another process; stop that first"
+            raise StoreError(message) from None
         # The writer appends; readers must not wait for it, nor it for them.
         self._locks = {name: threading.RLock() for name in ("writer", "reader", "snapshot")}
         self._locks["keeper"] = self._locks["writer"]
@@ -58,7 +56,7 @@ class SqliteStore(Store):
             self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
             self._connections["reader"] = self._connect(vfs)
         except (apsw.Error, OSError) as error:
-            self._held.close()
+            self._lock_file.close()
             raise StoreError(f"{path} cannot be opened: {error}") from error
         self._last = -1
         try:
@@ -82,10 +80,8 @@ class SqliteStore(Store):
         return connection
 
     def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        connection = self._connections[name]
-        run = connection.executemany if query is INSERT else connection.execute
         try:
-            return run(query, tuple(values)).fetchall()
+            return self._connections[name].execute(query, tuple(values)).fetchall()
         except apsw.ConstraintError as error:
             raise Conflict(f"it is there already: {error}") from error
         except (apsw.Error, UnicodeDecodeError) as error:  # the latter from damaged texts
@@ -101,43 +97,36 @@ class SqliteStore(Store):
     def _keep_last(self, execute: Execute) -> None:
         execute(f"UPDATE tsucb_last SET position = ({self.LAST})")
 
-    def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
+    def _append(self, execute: Execute, rows: Sequence[Row]) -> None:
         if self._last < 0:
             self._last = int(execute(self.LAST)[0][0])
-        wanted = json.dumps(list({row.loop for row in rows}))
-        numbers = {number for (number,) in execute(LOOPS, (wanted,))}
-        keys = json.dumps([row.key for row in rows if row.key is not None])
-        known = {(key, loop): position for key, loop, position in execute(KEYS, (keys,))}
-        places, values, last = [], [], self._last
         for row in rows:
-            if row.loop not in numbers:
-                places.append(Place(0, False))
-            elif row.key is not None and (row.key, row.loop) in known:
-                places.append(Place(known[row.key, row.loop], False))
+            position = self._last + 1
+            loop, *columns = row.columns
+            if execute(INSERT, (position, *columns, checksum(row) + position, loop)):
+                row.position, row.fresh, self._last = position, True, position
             else:
-                last += 1
-                places.append(Place(last, True))
-                values.append((last, *row[:5], checksum(row) + last))
-                if row.key is not None:
-                    known[row.key, row.loop] = last
-        if values:
-            execute(INSERT, values)
-        self._last = last
-        return places
+                known = execute(KEYED, (row.key, loop))
+                row.position, row.fresh = known[0][0] if known else 0, False
 
     def _scrub(self) -> None:
         with self._locks["writer"], contextlib.suppress(apsw.BusyError):
             self._connections["writer"].execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _structure(self) -> list[str]:
-        found = [text for (text,) in self._rows("PRAGMA integrity_check")]
-        return [] if found == ["ok"] else [f"{self.folder / FILE}: {text}" for text in found]
+        path = self.folder / FILE
+        try:  # on a connection of its own: this may take minutes, for which nobody else waits
+            with contextlib.closing(self._connect(self._vfs)) as connection:
+                found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+        except apsw.Error as error:
+            found = [str(error)]
+        return [] if found == ["ok"] else [f"{path}: {text}" for text in found]
 
     def close(self) -> None:
         with self._locks["writer"], self._locks["reader"]:
             for connection in set(self._connections.values()):
                 connection.close()
-            self._held.close()
+            self._lock_file.close()
 
 
 def make_private(folder: Path) -> None:
@@ -183,16 +172,3 @@ def check_version(version: str) -> None:
         raise StoreError(
             f"SQLite {version} can lose committed writes; upgrade apsw to 3.51.3 or later"
         )
-
-
-def _locked(path: Path) -> Any:
-    """Open a file that only one process may hold open."""
-    handle = path.open("a")
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.close()
-            message = f"{path.parent} is in use by another process; stop that first"
-            raise StoreError(message) from None
-    return handle

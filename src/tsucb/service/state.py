@@ -88,7 +88,7 @@ class Span(msgspec.Struct, array_like=True):
     def add(self, other: "Span") -> None:
         for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for arm, count in other.arms.items():
+        for arm, count in list(other.arms.items()):  # to which a decision may add meanwhile
             self.played(arm, count)
 
     @classmethod
@@ -102,9 +102,9 @@ class Span(msgspec.Struct, array_like=True):
         """Count plays of an arm; where arms come and go, only those played most by their names."""
         self.arms[arm] = self.arms.get(arm, 0) + count
         if len(self.arms) > 2 * MOST_ARMS:
-            named = sorted(self.arms, key=lambda a: (a == OTHERS, -self.arms[a], a))[:MOST_ARMS]
-            kept = {arm: self.arms[arm] for arm in named}
-            self.arms = {OTHERS: sum(self.arms.values()) - sum(kept.values()), **kept}
+            most = sorted(self.arms, key=lambda a: (a == OTHERS, -self.arms[a], a))[:MOST_ARMS]
+            named = {arm: self.arms[arm] for arm in most}
+            self.arms = {OTHERS: sum(self.arms.values()) - sum(named.values()), **named}
 
     def over_holdout(self) -> tuple[float, float, float]:
         """Return how much more a decision earned than one of the holdout, with a 95 % interval."""
@@ -222,8 +222,13 @@ class LoopState(msgspec.Struct, array_like=True):
     created: float
     counts: LoopCounts
     tally: Tally
-    waiting: dict[str, OpenDecision]
+    open_decisions: dict[str, OpenDecision]
     learner: Any
+
+    @property
+    def ripe(self) -> float:
+        """Decisions made before this time have what they earned."""
+        return self.now - self.settings.reward_wait
 
     def to_bytes(self) -> bytes:
         """Return a snapshot, from which the loop can go on."""

@@ -7,22 +7,33 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
+from tsucb.service.keys import DroppedKey, KeyRecord
 
 FORMAT = 2
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read, or deleted, at a time
 PIECE = 256_000  # bytes of a snapshot that are written together
+GONE = "gone"  # what becomes of an event of a loop that was deleted
 MODEL = "m"  # begins the keys of events after which another model learns from the log
 
 
-class Row(NamedTuple):
-    """An event on its way into the log.
+class Row(msgspec.Struct, eq=False):
+    """An event of a loop: on its way into the log, or read from it.
 
-    `loop` is the loop's number. `subject` is the id of the decision that the event is about,
-    `person` whose decision it is, `key` identifies the request: the log takes each key of a loop
-    once. None where there is none. `body` is written; `event` is what it encodes, for the fold.
+    Parameters
+    ----------
+    loop : the loop's number
+    subject, person, key : the decision that the event is about, by its id; whose decision it is;
+        the request, of which the log takes each key of a loop once. None where there is none
+    body, event : what is written, and what it encodes, for the fold
+    position : where it is in the log, in the order of commits; 0 if its loop is gone
+    fresh : whether this wrote it there; False if its key was there before
+    result, state : what the fold made of it; what the loop knew after an event that compacted it
+    spooled : the decision that is on this machine's disk instead, and not in the log yet
     """
 
     loop: int
@@ -31,6 +42,11 @@ class Row(NamedTuple):
     key: str | None
     body: bytes
     event: Any = None
+    position: int = 0
+    fresh: bool = False
+    result: str = GONE
+    state: Any = None
+    spooled: Decided | None = None
 
     @classmethod
     def of(cls, loop: int, event: AnyEvent) -> "Row":
@@ -46,20 +62,10 @@ class Row(NamedTuple):
         subject, person = getattr(event, "id", None), getattr(event, "person", None)
         return cls(loop, subject, person, key, encode(event), event)
 
-
-class Logged(NamedTuple):
-    """An event in the log. Positions increase in the order of commits."""
-
-    position: int
-    loop: int
-    body: bytes
-
-
-class Place(NamedTuple):
-    """Where a row is in the log: 0 if its loop is gone; not `fresh` if its key was there before."""
-
-    position: int
-    fresh: bool
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """What is written of it beside position and checksum."""
+        return self.loop, self.subject, self.person, self.key, self.body
 
 
 class LoopRecord(NamedTuple):
@@ -67,23 +73,6 @@ class LoopRecord(NamedTuple):
 
     number: int
     name: str
-
-
-class KeyRecord(NamedTuple):
-    """A key, of which only the hash is kept; number 0 and name None for the key of the server."""
-
-    hash: bytes
-    number: int
-    role: str
-    created: float
-    expires: float | None
-    loop: str | None
-
-
-class DroppedKey(NamedTuple):
-    """A key to be deleted."""
-
-    hash: bytes
 
 
 class AuditRecord(NamedTuple):
@@ -166,9 +155,6 @@ class Transaction(NamedTuple):
         return self.plain and not self.rows
 
 
-Written = tuple[list[Place], int]  # the place of every row, and how many events were erased
-
-
 SCHEMA = """
 CREATE TABLE tsucb_last (position bigint NOT NULL, format integer NOT NULL);
 INSERT INTO tsucb_last VALUES (0, {format});
@@ -210,12 +196,15 @@ COUNT = (
     "SELECT count(*) FROM tsucb_events JOIN tsucb_loops ON number = loop "
     "WHERE loop = ? AND position <= ? AND position >= first"
 )
-
+KEYED = (
+    "SELECT position FROM tsucb_events JOIN tsucb_loops ON number = loop "
+    "WHERE key = ? AND loop = ? AND name IS NOT NULL"
+)
 DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
 WHOLE = -1  # the piece of a snapshot that holds the checksum of the others
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
 LEARNED_AGAIN = (
-    "SELECT position, loop, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
+    "SELECT position, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
     "WHERE key >= 'm' AND key < 'n' AND loop = ? AND position >= first"
 )
 
@@ -303,7 +292,8 @@ class Store:
         """End a transaction that failed, in whatever state it is."""
         raise NotImplementedError
 
-    def _append(self, execute: Execute, rows: Sequence[Row]) -> list[Place]:
+    def _append(self, execute: Execute, rows: Sequence[Row]) -> None:
+        """Append rows, and set the position of each, and whether it is fresh."""
         raise NotImplementedError
 
     def _lock_loop(self, execute: Execute, loop: int) -> None:
@@ -345,9 +335,9 @@ class Store:
         if execute("SELECT format FROM tsucb_last") != [(FORMAT,)]:
             raise StoreError(f"{where} has another format than {FORMAT}, which this version reads")
 
-    def write(self, change: Transaction) -> Written:
-        """Write one change of state, all or nothing."""
-        erasure, erased, places = change.erasure, 0, list[Place]()
+    def write(self, change: Transaction) -> int:
+        """Write one change of state, all or nothing; return how many events it erased."""
+        erasure, erased = change.erasure, 0
         with self._transaction(self.CHANGES) as execute:
             if erasure is not None:
                 self._lock_loop(execute, erasure.loop)
@@ -361,11 +351,11 @@ class Store:
                 query = WRITES[type(record)]
                 execute(query, record[: query.count("?")])
             if change.rows and (erased or erasure is None):
-                places = self._append(execute, change.rows)
+                self._append(execute, change.rows)
         if erasure is not None:
             with contextlib.suppress(StoreError):  # what is left goes with the next one
                 self.sweep(erasure.loop)
-        return places, erased
+        return erased
 
     def sweep(self, only: int | None = None) -> None:
         """Delete what no reader sees any more, of one loop or of all.
@@ -391,22 +381,21 @@ class Store:
         """Return the position of the last event, 0 if there is none."""
         return int(self._rows(self.LAST)[0][0])
 
-    def read(
-        self, after: int, loop: int | None = None, until: int | None = None
-    ) -> Iterator[Logged]:
+    def read(self, after: int, loop: int | None = None, until: int | None = None) -> Iterator[Row]:
         """Yield the events after a position and at most `until`, of one loop or of all, in order.
 
         A damaged event raises a `StoreError` that names it.
         """
-        for position, row, damaged in self._scan(after, loop, until):
+        for row, damaged in self._scan(after, loop, until):
             if damaged:
-                raise StoreError(f"event {position} of the log is damaged; see tsucb serve --check")
-            yield Logged(position, row.loop, row.body)
+                place = row.position
+                raise StoreError(f"event {place} of the log is damaged; see tsucb serve --check")
+            yield row
 
     def _scan(
         self, after: int, loop: int | None, until: int | None = None
-    ) -> Iterator[tuple[int, Row, bool]]:
-        """Yield events with their positions, and whether their checksums are wrong."""
+    ) -> Iterator[tuple[Row, bool]]:
+        """Yield events, and whether their checksums are wrong."""
         end = self.last() if until is None else until
         condition, which = ("", []) if loop is None else ("AND loop = ?", [loop])
         first = self._rows(FIRST, loop)
@@ -420,18 +409,18 @@ class Store:
             rows = self._rows(query, after, end, *which, CHUNK)
             if self._rows(FIRST, loop) != first:
                 raise Conflict("the log of the loop was condensed meanwhile; try again")
-            for position, *columns, total in rows:
-                row = Row(*columns)
-                yield position, row, checksum(row) + position != total
+            for position, number, subject, person, key, body, total in rows:
+                row = Row(number, subject, person, key, body, position=position)
+                yield row, checksum(row) + position != total
             after = rows[-1][0] if len(rows) == CHUNK else end
 
-    def about(self, loop: int, subject: str) -> list[Logged]:
-        """Return the events about one decision."""
+    def about(self, loop: int, subject: str) -> list[bytes]:
+        """Return the events about one decision, encoded."""
         query = (
-            "SELECT position, body FROM tsucb_events JOIN tsucb_loops ON number = loop "
+            "SELECT body FROM tsucb_events JOIN tsucb_loops ON number = loop "
             "WHERE subject = ? AND loop = ? AND position >= first ORDER BY position"
         )
-        return [Logged(position, loop, body) for position, body in self._rows(query, subject, loop)]
+        return [body for (body,) in self._rows(query, subject, loop)]
 
     def at(self, loop: int, position: int) -> bytes | None:
         """Return the event at a position, None if it was erased."""
@@ -440,21 +429,26 @@ class Store:
 
     def keyed(self, loop: int, key: str) -> int | None:
         """Return the position of the event that a request with a key led to."""
-        query = "SELECT position FROM tsucb_events WHERE key = ? AND loop = ?"
-        found = self._rows(query, key, loop)
+        found = self._rows(KEYED, key, loop)
         return int(found[0][0]) if found else None
 
-    def relearned(self, loop: int, until: int | None) -> Logged | None:
-        """Return the last change to a model that learns from the log, up to a position."""
+    def having(self, column: str, values: Sequence[str]) -> set[tuple[int, str]]:
+        """Return the loops with events that have one of the values in a column, each with it."""
+        marks = ", ".join("?" * len(values))
+        query = f"SELECT loop, {column} FROM tsucb_events WHERE {column} IN ({marks})"
+        return set(self._rows(query, *values))
+
+    def relearned(self, loop: int, until: int | None) -> tuple[int, bytes] | None:
+        """Return the last change to a model that learns from the log: its position, and itself."""
         end = self.last() if until is None else until
         found = self._rows(f"{LEARNED_AGAIN} AND position <= ? ORDER BY position", loop, end)
-        return Logged(*found[-1]) if found else None
+        return found[-1] if found else None
 
     def count(self, loop: int, until: int) -> int:
         """Return how many events of a loop there are up to a position."""
         return int(self._rows(COUNT, loop, until)[0][0])
 
-    def newest(self, loop: int, count: int) -> Iterator[Logged]:
+    def newest(self, loop: int, count: int) -> Iterator[Row]:
         """Yield the last events of a loop in order, `count` of which are about decisions."""
         query = (
             "SELECT position FROM tsucb_events WHERE loop = ? AND subject IS NOT NULL "
@@ -475,7 +469,7 @@ class Store:
         It is written in pieces, between which events are appended. The last is the checksum of all:
         only with that it is a snapshot.
         """
-        kept = 1 if alone else KEPT_SNAPSHOTS
+        most = 1 if alone else KEPT_SNAPSHOTS
         pieces = [(first, body[first : first + PIECE]) for first in range(0, len(body), PIECE)]
         with self._locks["snapshot"]:
             self._drop_snapshot(loop, position)
@@ -490,7 +484,7 @@ class Store:
             whole = 0
             for each, first in self._rows(query, loop):
                 whole += first == WHOLE
-                if whole > kept or first != WHOLE:  # an older one, or one that was never finished
+                if whole > most or first != WHOLE:  # an older one, or one that was never finished
                     self._drop_snapshot(loop, each)
 
     def _drop_snapshot(self, loop: int, position: int) -> None:
@@ -561,9 +555,9 @@ class Store:
         try:
             yield from self._structure()
             for name, number in self.loops().items():
-                for position, _, damaged in self._scan(0, number):
+                for row, damaged in self._scan(0, number):
                     if damaged:
-                        yield f"event {position} of loop {name!r} is damaged"
+                        yield f"event {row.position} of loop {name!r} is damaged"
                 for position, body in self.snapshots(number):
                     if body is None:
                         yield f"the snapshot of loop {name!r} at {position} is damaged"
@@ -574,7 +568,7 @@ class Store:
         """Set aside events that are damaged, delete damaged snapshots; return what was done."""
         done = []
         for name, number in self.loops().items():
-            damaged = [position for position, _, damaged in self._scan(0, number) if damaged]
+            damaged = [row.position for row, damaged in self._scan(0, number) if damaged]
             for position in damaged:
                 self.write(Transaction(erasure=Erasure(set_aside, number, (position, "damaged"))))
                 done.append(f"event {position} of loop {name!r} was set aside")

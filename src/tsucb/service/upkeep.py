@@ -27,7 +27,7 @@ SNAPSHOT_EVENTS, SNAPSHOT_SECONDS = 50_000, 60.0
 SOME_EVENTS, SNAPSHOT_HOURS = 500, 3_600.0  # where there were fewer, after this many seconds
 AT_LEAST, PARTS = 200, 20  # loops that a look goes through; of more, this part
 TICK = 0.25  # seconds between looks at what is due
-AT_ONCE = 100  # decisions made without the store that are written together
+AT_ONCE = 500  # decisions made without the store that are written together
 CLEANING_SECONDS = 3_600.0  # between looks for what is too old
 DAY = 86_400.0
 MOST_CHECKED = 200_000  # events that are checked before requests are taken; more, meanwhile
@@ -136,7 +136,9 @@ class Upkeep:
                 ledger.leading = False  # without the database there is nothing to lead
                 raise
         following = time is not None and not ledger.leading
-        still = not any(loop.waiting for loop in ledger.loops.values())  # no wait would end early
+        still = not any(
+            loop.open_decisions for loop in ledger.loops.values()
+        )  # no wait would end early
         self.clock.follow(time if following else None, forward=still or following)
         self.watch_clock()
 
@@ -202,10 +204,11 @@ class Upkeep:
         if not len(spool):
             return
         entries = spool.entries()
-        missing = await asyncio.to_thread(self.missing, entries)
-        for first in range(0, len(missing), AT_ONCE):
-            await self.ledger.write(missing[first : first + AT_ONCE])
-        await asyncio.to_thread(spool.remove, entries)
+        for first in range(0, len(entries), AT_ONCE):
+            some = entries[first : first + AT_ONCE]
+            if missing := await asyncio.to_thread(self.missing, some):
+                await self.ledger.write(missing)
+            await asyncio.to_thread(spool.remove, some)
 
     def missing(self, entries: list[Entry]) -> list[tuple[int, AnyEvent]]:
         """Return the decisions that the log does not have; blocks.
@@ -215,10 +218,12 @@ class Upkeep:
         """
         self.store.settle()  # or a statement that was given up could still write them, too
         found: list[tuple[int, AnyEvent]] = []
+        ids = self.store.having("subject", [event.id for _, event in entries])
+        keys = self.store.having("key", [f"d{event.key}" for _, event in entries])
         for number, event in entries:
-            if self.store.about(number, event.id):
+            if (number, event.id) in ids:
                 continue
-            if event.key is not None and self.store.keyed(number, f"d{event.key}") is not None:
+            if (number, f"d{event.key}") in keys:
                 event = msgspec.structs.replace(event, key=None)
             found.append((number, event))
         return found
@@ -280,12 +285,12 @@ class Upkeep:
         the way, know the same to the last bit from there on.
         """
         found = None
-        for count, logged in enumerate(self.store.read(0, old.number), start=1):
-            event = events.decode(logged.body)
+        for count, row in enumerate(self.store.read(0, old.number), start=1):
+            event = events.decode(row.body)
             if event.time > before:
                 break
             if isinstance(event, Compacted):
-                found = logged.position, event.time, count
+                found = row.position, event.time, count
         if found is None:
             return None
         (position, time, count), loop = found, Loop(old.name, old.number)

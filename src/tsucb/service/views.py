@@ -13,85 +13,53 @@ from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
 from tsucb.service.events import AnyEvent, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
-from tsucb.service.state import LoopCounts, Span, Tally
+from tsucb.service.state import LoopState, Span
 
 MOST_LISTED = 50  # arms in the table
 LAST = 12  # decisions that are shown with their reasons
 LEAST = 100  # decisions of an apprentice to say anything about it
 
 
-class LoopView(NamedTuple):
-    """A loop at a moment: what can be looked at while the loop goes on."""
+def arm_rows(loop: Loop) -> list[tuple[str, float, int, float]]:
+    """Return arm, rewards, open decisions and mean reward of every arm, or of those played most."""
+    if loop.learner is None:
+        return []
+    table = loop.arms_summary()
+    if len(table) > MOST_LISTED:
+        table = table.nlargest(MOST_LISTED, "pulls")
+    return [(str(arm), p, int(w), m) for arm, p, w, m in table.itertuples()]
 
-    name: str
-    settings: LoopSettings
-    counts: LoopCounts
-    tally: Tally
-    arms: list[str]
-    summary: list[tuple[str, float, int, float]]  # arm, rewards, waiting, mean reward
-    waiting: int
-    ripe: float
 
-    @classmethod
-    def of(cls, loop: Loop) -> "LoopView":
-        """Take what the pages show from a loop."""
-        rows = []
-        if loop.learner is not None:
-            table = loop.arms_summary()
-            if len(table) > MOST_LISTED:  # of those that come and go, the ones that were played
-                table = table.nlargest(MOST_LISTED, "pulls")
-            rows = [(str(arm), p, int(w), m) for arm, p, w, m in table.itertuples()]
-        counts = msgspec.structs.replace(loop.counts)
-        return cls(
-            loop.name, loop.settings, counts, loop.tally.copied(), list(loop.arms), rows,
-            len(loop.waiting), loop.ripe,
-        )  # fmt: skip
+def merged(spans: Sequence[Span], most: int) -> list[Span]:
+    """Return spans in at most this many groups."""
+    size = max(1, math.ceil(len(spans) / most))
+    return [Span.together(spans[start : start + size]) for start in range(0, len(spans), size)]
 
-    @property
-    def whole(self) -> Span:
-        """Everything that can be judged, together."""
-        return self.tally.whole(self.ripe)
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """The settings as the form has them."""
-        return {name: as_text(value) for name, value in asdict(self.settings).items()}
+def reward_chart(state: LoopState) -> Chart | None:
+    """Draw reward over time, against choosing at random."""
+    own, control, held = list[Point](), list[Point](), list[Point]()
+    for span in merged(state.tally.until(state.ripe), 30):
+        if span.rewards > 1:
+            own.append(Point(span.start, *span.group(held=False)))
+            held.append(Point(span.start, *span.group(held=True)))
+            value = span.random / span.weights if span.weights else math.nan
+            _, low, high = span.interval()
+            half = (high - low) / 2
+            control.append(Point(span.start, value, value - half, value + half))
+    series = [Line("the policy", own)]
+    if state.settings.has_control:
+        series.append(Line("random choice", control))
+    if any(math.isfinite(point.y) for point in held):
+        series.append(Line("the baseline, in the holdout", held))
+    return lines(series, "mean reward over time", x_label="time, UTC", y_label="mean reward")
 
-    @property
-    def has_control(self) -> bool:
-        """Whether the log says what random choice would have earned."""
-        return self.settings.mode == "online" and self.settings.exploration > 0
 
-    def merged(self, most: int, until: float = math.inf) -> list[Span]:
-        """Return the spans that ended by a time, in at most this many groups."""
-        spans = self.tally.until(until)
-        size = max(1, math.ceil(len(spans) / most))
-        groups = [spans[start : start + size] for start in range(0, len(spans), size)]
-        return [Span.together(group) for group in groups]
-
-    def reward_chart(self) -> Chart | None:
-        """Draw reward over time, against choosing at random."""
-        own, control, held = list[Point](), list[Point](), list[Point]()
-        for span in self.merged(30, self.ripe):
-            if span.rewards > 1:
-                own.append(Point(span.start, *span.group(held=False)))
-                held.append(Point(span.start, *span.group(held=True)))
-                value = span.random / span.weights if span.weights else math.nan
-                _, low, high = span.interval()
-                half = (high - low) / 2
-                control.append(Point(span.start, value, value - half, value + half))
-        series = [Line("the policy", own)]
-        if self.has_control:
-            series.append(Line("random choice", control))
-        if self.whole.held:
-            series.append(Line("the baseline, in the holdout", held))
-        return lines(series, "mean reward over time", x_label="time, UTC", y_label="mean reward")
-
-    def arms_chart(self) -> Chart | None:
-        """Draw the share of every arm over time."""
-        spans = [span for span in self.merged(60) if span.arms]
-        played, at = [span.arms for span in spans], [span.start for span in spans]
-        return shares(played, at, "share of each arm over time", x_label="time, UTC")
+def arms_chart(state: LoopState) -> Chart | None:
+    """Draw the share of every arm over time."""
+    spans = [span for span in merged(state.tally.spans, 60) if span.arms]
+    played, at = [span.arms for span in spans], [span.start for span in spans]
+    return shares(played, at, "share of each arm over time", x_label="time, UTC")
 
 
 def card(loop: Loop) -> dict[str, Any]:
@@ -147,8 +115,8 @@ def gain(log: Iterable[AnyEvent]) -> Gain | None:
         for pick in event.picks if isinstance(event, Decided) else ():
             if max(pick.chances) < 1.0:
                 continue  # it was not an apprentice then
-            n, seen = len(pick.arms), np.frombuffer(pick.seen)
-            mean, std = seen[2 : 2 + n], seen[2 + n : 2 + 2 * n]
+            seen = pick.explanation()
+            mean, std = seen.mean, seen.std
             own, played = pick.arms.index(pick.favourite), pick.arms.index(pick.arm)
             extra.append(mean[own] - mean[played])
             doubt.append(-1.0 if own == played else math.hypot(std[own], std[played]))

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 import tsucb
-from tsucb.files import ASIDE, write_whole
+from tsucb.files import ASIDE, locked, write_whole
 from tsucb.paper.experiments.experiment import Experiment, Task
 
 DIGITS = 16  # of a checksum in a file's name
@@ -107,19 +107,14 @@ class Folder:
 
     def _hold(self) -> int | None:
         """Lock the folder until it is closed; return the handle."""
-        try:
-            import fcntl
-        except ImportError:  # Windows: two processes would repeat each other's work, no worse
+        if os.name == "nt":  # two processes would repeat each other's work, no worse
             return None
-        handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return locked(self.path)
         except OSError:
-            os.close(handle)
             raise ValueError(
                 f"{self.path} is in use by another process; wait, or give --out another folder"
             ) from None
-        return handle
 
     def close(self) -> None:
         """Unlock the folder."""

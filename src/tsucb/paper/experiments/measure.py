@@ -5,18 +5,22 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Self
 
 import pandas as pd
 from rich.console import Console
+from rich.live import Live
 
 import tsucb
 from tsucb.checks import whole_number
+from tsucb.display import time_span
 from tsucb.extras import require
 from tsucb.paper.experiments.experiment import Experiment, Task
 from tsucb.paper.experiments.folder import Folder, code_identity
 from tsucb.paper.experiments.processes import processes
-from tsucb.paper.experiments.progress import Progress
 from tsucb.paper.experiments.report import Result, write_results
+
+QUIET = 30  # seconds between two lines of progress where the output is not a terminal
 
 
 def measure(experiment: Experiment, task: Task, code: str) -> tuple[pd.DataFrame, float]:
@@ -76,6 +80,9 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
             client.close()
 
 
+PATIENCE = 10  # seconds until a scheduler must have answered
+
+
 def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
     """Return a client of the Dask scheduler at the address."""
     import logging
@@ -86,7 +93,7 @@ def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is opt
     # Errors of the cluster are reported by this module, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
-        return distributed.Client(address, timeout=10, set_as_default=False)
+        return distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"no Dask scheduler answers at {address!r} ({error}); start one with "
@@ -146,3 +153,65 @@ def ordered(experiment: Experiment, pending: list[Task]) -> list[Task]:
         return order
     first = {task.cell: task for task in reversed(order)}
     return sorted(order, key=lambda task: first[task.cell] != task)
+
+
+class Progress:
+    """Cells done, steps per second and time left: a live line, or a line now and then in a log.
+
+    The time left weights the tasks by `Experiment.cost`, as some take a hundred times longer.
+    """
+
+    def __init__(
+        self, experiment: Experiment, pending: list[Task], console: Console | None
+    ) -> None:
+        self.experiment, self.console = experiment, console
+        self.every, self.open = experiment.tasks(), set(pending)
+        self.cost, self.steps = sum(map(experiment.cost, pending)), 0
+        self.start = self.last = time.monotonic()
+        self.live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self.console is None or not self.open:
+            return self
+        if finished := len(self.every) - len(self.open):
+            self.console.print(
+                f"Continuing: {finished:,} of {len(self.every):,} tasks are finished already."
+            )
+        if self.console.is_terminal:
+            self.live = Live(get_renderable=self.line, console=self.console, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+        if self.console is not None and self.steps:
+            self.console.print(self.line())
+
+    def done(self, task: Task) -> None:
+        """Count a finished task."""
+        self.open.remove(task)
+        self.steps += self.experiment.steps(task.cell) * len(task.runs)
+        now = time.monotonic()
+        if self.console is not None and self.live is None and now - self.last > QUIET:
+            self.last = now
+            self.console.print(self.line())
+
+    def line(self) -> str:
+        """Return the state in one line."""
+        elapsed = time.monotonic() - self.start
+        left = list(self.open)  # a copy, as tasks end while this is shown
+        fraction = 1 - sum(map(self.experiment.cost, left)) / max(self.cost, 1e-9)
+        cells, to_do = ({task.cell for task in tasks} for tasks in (self.every, left))
+        total = len(self.every)
+        counts = (
+            f"{'━' * round(20 * fraction):╌<20} {len(cells) - len(to_do)}/{len(cells)} cells · "
+            f"{total - len(left):,}/{total:,} tasks · "
+        )
+        if not self.steps:
+            return counts + f"starting, {time_span(elapsed)} (the first time, code is compiled)"
+        speed = self.steps / max(elapsed, 1e-9)
+        rest = (
+            time_span(elapsed * (1 - fraction) / fraction) + " left" if left else time_span(elapsed)
+        )
+        return counts + f"{speed:,.0f} steps/s · {rest}"

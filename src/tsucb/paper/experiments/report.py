@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pandas as pd
 
 import tsucb
+from tsucb.display import time_span
 from tsucb.pages.figures import drawings, picture
 from tsucb.pages.render import render
 from tsucb.paper.experiments.claims import WORDS, Claim
 from tsucb.paper.experiments.folder import Folder
-from tsucb.paper.experiments.progress import duration
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 CLASSES = {True: "yes", False: "no", None: "open"}  # of the page's style sheet
@@ -64,7 +64,7 @@ def write_results(folder: Folder) -> Result:
         figures=figures,
         tables=tables,
         settings=(folder.path / "settings.json").read_text(encoding="utf-8").strip(),
-        duration=duration(float(times.seconds.sum())),
+        duration=time_span(float(times.seconds.sum())),
         python=platform.python_version(),
         machine=platform.machine(),
     )

@@ -71,7 +71,7 @@ class Site(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """How users and pools stand in a line, and the numbers of the articles."""
+    """Users and pools as text for a line of the log, and the numbers of the articles."""
 
     users: list[str]
     pools: list[str]

@@ -99,7 +99,7 @@ class Visits:
         self.pools: dict[frozenset[int], int] = {}  # numbered in the order of their visits
 
     def add(self, line: bytes) -> str:
-        """Add the visit of a line; return what is wrong with a line that is none, else ""."""
+        """Add the visit in a line; return what is wrong with a malformed line, else ""."""
         if not line.endswith(b"\n"):
             return TRUNCATED
         start = line.find(b"|id-")

@@ -93,10 +93,10 @@ def evaluate(
 
 def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
     """Return what decisions contribute to the value of a policy, five minutes by five minutes."""
-    kept = ~np.isnan(terms)
-    number, place = np.unique(np.floor(time[kept] / SPAN), return_inverse=True)
+    known = ~np.isnan(terms)
+    number, place = np.unique(np.floor(time[known] / SPAN), return_inverse=True)
     count = np.bincount(place, minlength=number.size)
-    total, squares = (np.bincount(place, terms[kept] ** n, number.size) for n in (1, 2))
+    total, squares = (np.bincount(place, terms[known] ** n, number.size) for n in (1, 2))
     columns = (SPAN * number).tolist(), count.tolist(), total.tolist(), squares.tolist()
     spans = list(zip(*columns, strict=True))
     return {"name": name, "arguments": arguments, "source": source, "spans": spans}
@@ -117,16 +117,12 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
         policies[policy.name] = policy.arguments
     if body.enable_offline_experimentation or body.enable_policy_optimization:
         policies = {**SUGGESTED, **policies}
-    id = call.id if call.places else secrets.token_hex(12)
+    id = call.id if call.path_values else secrets.token_hex(12)
     check_text("the id of an evaluation", id)
     if id in await call.service.documents(call.loop, EVALUATION):
         raise Conflict(f"there is an evaluation {id!r} already")
     evaluation = {
-        "id": id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
+        **document(call, id, body),
         "custom": policies,
         "policies": [],
         "evaluationType": "Manual",
@@ -136,12 +132,19 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
     }
     await keep(call, evaluation)
     running, name = call.protocol.running, (call.loop.name, id)
-    running[name] = asyncio.create_task(run(call, evaluation, start, end))
+    running[name] = call.service.turns.begin(run(call, evaluation, start, end))
     running[name].add_done_callback(lambda _: running.pop(name, None))
     if call.version == CURRENT:
         return as_answer(evaluation, call)
     where = f"{call.raw_path.decode('latin-1').rstrip('/')}/{id}"
     return json_answer(as_answer(evaluation, call), 201, [(b"location", where.encode())])
+
+
+def document(call: Call, id: str, asked: EvaluationContract) -> dict[str, Any]:
+    """Return what both kinds of documents begin with."""
+    times = asked.start_time, asked.end_time, moment(call.service.clock())
+    names = "startTime", "endTime", "creationTime"
+    return {"id": id, "name": asked.name, **dict(zip(names, times, strict=True))}
 
 
 async def keep(call: Call, evaluation: dict[str, Any]) -> None:
@@ -183,15 +186,8 @@ async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
 async def put_importance(call: Call, body: EvaluationContract) -> Any:
     """Find out at once which features matter now."""
     check_text("the id of a feature importance", call.id)
-    found = {
-        "id": call.id,
-        "name": body.name,
-        "startTime": body.start_time,
-        "endTime": body.end_time,
-        "creationTime": moment(call.service.clock()),
-        "status": "Succeeded",
-        "featureScores": await call.service.look(call.loop, partial(feature_scores, call.loop)),
-    }
+    scores = await call.service.look(call.loop, partial(feature_scores, call.loop))
+    found = {**document(call, call.id, body), "status": "Succeeded", "featureScores": scores}
     await call.service.put_document(call.loop, IMPORTANCE, call.id, encode(found))
     return found
 
@@ -200,7 +196,8 @@ async def put_importance(call: Call, body: EvaluationContract) -> Any:
 @ROUTES.add("GET", "featureImportances", ADMINISTER)
 async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
     """List all evaluations, or what was found out about features."""
-    found = [as_answer(each, call) for each in (await documents(call, kind_of(call))).values()]
+    known = (await documents(call, kind_of(call))).values()
+    found = await asyncio.to_thread(lambda: [as_answer(each, call) for each in known])
     return one_page(found, call, skip, top) if call.version == CURRENT else found
 
 
@@ -209,10 +206,10 @@ async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
 async def get_document(call: Call) -> Any:
     """Return one of them, an evaluation with its results over time."""
     found = await one_of(call)
-    answer = as_answer(found, call)
+    answer = await asyncio.to_thread(as_answer, found, call)
     if call.version == CURRENT and "policies" in found:
         query = msgspec.convert(call.query, SeriesQuery, strict=False)
-        answer["content"] = series(found["policies"], query)
+        answer["content"] = await asyncio.to_thread(series, found["policies"], query)
     return answer
 
 
@@ -231,10 +228,14 @@ def kind_of(call: Call) -> str:
 
 async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
     """Return the documents of a kind by their ids; evaluations that a restart cut off failed."""
-    found = {}
-    for id, body in (await call.service.documents(call.loop, kind)).items():
-        found[id] = each = msgspec.json.decode(body)
-        if each["status"] == "Running" and (call.loop.name, id) not in call.protocol.running:
+    before = list(call.protocol.running)  # one may end while it is read
+    bodies = await call.service.documents(call.loop, kind)
+    found = await asyncio.to_thread(
+        lambda: {id: msgspec.json.decode(body) for id, body in bodies.items()}
+    )
+    for id, each in found.items():
+        name = call.loop.name, id
+        if each["status"] == "Running" and name not in (*before, *call.protocol.running):
             each |= {"status": "Failed", "description": "the service was restarted"}
     return found
 
@@ -301,10 +302,11 @@ def series(policies: list[dict[str, Any]], query: SeriesQuery) -> dict[str, Any]
     value, length = [], 60.0 * query.interval_in_minutes
     for policy in policies:
         inside = [span for span in policy["spans"] if start <= span[0] < end]
-        data, so_far = list[Any](), list[Any]()
+        data, so_far = list[Any](), [0.0] * 4
         for number, group in groupby(inside, lambda span: span[0] // length):
-            so_far = so_far * (query.window == "Expanding") + list(group)
-            data.append({"timeStamp": moment(length * number), **expected(so_far)})
+            before = [so_far] if query.window == "Expanding" else []
+            so_far = [sum(column) for column in zip(*before, *group, strict=True)]
+            data.append({"timeStamp": moment(length * number), **expected([so_far])})
         results = {"summary": expected(inside), "timeseries": {"data": data}}
         value.append({**head(policy), "slotId": "", **results})
     return {**msgspec.to_builtins(query), "value": value}

@@ -129,7 +129,7 @@ async def activate(call: Call) -> None:
         found = await call.service.activate(loop, id)
     except NotFound as error:
         raise ValueError(str(error)) from None
-    if found == LATE and id not in loop.waiting:
+    if found == LATE and id not in loop.open_decisions:
         event = await call.service.decision(loop, id)
         if event.deferred and loop.now >= event.time + loop.settings.reward_wait:
             raise ValueError(f"the wait for event {id!r} is over; it can no longer be activated")

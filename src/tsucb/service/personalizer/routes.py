@@ -1,5 +1,6 @@
-"""The operations by their paths, the generations of the protocol, and times as clients write."""
+"""How requests are answered, in all generations of the protocol, and times as clients write."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -7,14 +8,59 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tsucb.service.errors import HttpProblem
-from tsucb.service.http import Call, Headers, Operations
+from tsucb.service.errors import HttpProblem, Problem
+from tsucb.service.http import Answer, Call, Headers, Operations, json_answer
 
 CURRENT = "2022-09-01-preview"
 WHO = "personalizer"  # in the audit trail
 ROUTES = Operations(where="json", rename="camel")
 Skip = Annotated[int, Meta(ge=0)]  # rows of a list
 Top = Annotated[int, Meta(ge=1)]
+
+
+# Errors that other parts of the service name otherwise.
+WORDS = {
+    "NotFound": "ResourceNotFound",
+    "Forbidden": "OperationNotAllowed",
+    "InternalError": "InternalServerError",
+    "StoreUnavailable": "InternalServerError",
+    "TooLarge": "PayloadSizeExceeded",
+    "Conflict": "BadRequest",
+    "MethodNotAllowed": "BadRequest",
+}
+
+
+class Personalizer:
+    """Answers requests under /personalizer."""
+
+    def __init__(self) -> None:
+        self.running: dict[tuple[str, str], asyncio.Task[None]] = {}  # evaluations, by loop and id
+        self.one_at_a_time = asyncio.Lock()
+
+    def problem(self, problem: Problem) -> Answer:
+        """Return an error as this protocol has it."""
+        code = WORDS.get(problem.code, problem.code)
+        error: dict[str, Any] = {"code": code, "message": str(problem)}
+        error |= {"target": None, "details": [], "innerError": None}
+        headers = [*problem.headers, (b"x-ms-error-code", code.encode())]
+        return json_answer({"error": error}, problem.status, headers)
+
+    async def answer(self, call: Call) -> Answer:
+        """Find the operation and the generation, check the key, and answer."""
+        call.version, call.path = generation(call)
+        route = ROUTES.find(call, call.path)
+        if call.holder is None:
+            message = "give a key of a loop in Ocp-Apim-Subscription-Key; this is none"
+            raise HttpProblem(401, "Unauthorized", message)
+        if call.holder.loop is None:
+            message = "give a key of a loop, not the server's"
+            raise HttpProblem(403, "OperationNotAllowed", message)
+        call.check_allowed(route.action, call.holder.loop)
+        call.loop, call.protocol = call.service.loop(call.holder.loop), self
+        if "" in call.path_values:
+            raise HttpProblem(400, route.code, "the id is empty")
+        answer = await route.perform(call)
+        return answer._replace(headers=original_url(call)) if answer.status == 204 else answer
 
 
 def generation(call: Call) -> tuple[str, list[str]]:

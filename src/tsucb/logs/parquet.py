@@ -1,0 +1,59 @@
+"""Open Parquet files, also of strangers: what a file may ask for is bounded before it is read."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tsucb.extras import require
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+MOST_COLUMNS = 10_000  # of a table
+MOST_FOOTER = 1 << 26  # bytes of the description of columns and groups, at a file's end
+SMALL, EXPANSION = 1_000_000, 100  # rows of any file, and rows per byte of a file with more
+
+
+def open_parquet(path: str | os.PathLike[str]) -> "pq.ParquetFile":
+    """Return a Parquet file to read from; raise ValueError if it is none, or asks for too much.
+
+    Reading its rows may fail, too: do it within `read_errors`.
+    """
+    require("tables", "pyarrow")
+    import pyarrow.parquet as pq
+
+    with read_errors(path):
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 8, 0))
+            if int.from_bytes(file.read(4), "little") > min(MOST_FOOTER, size):
+                raise ValueError("what it says of itself is longer than that of a table")
+        found = pq.ParquetFile(path)
+        if found.metadata.num_rows > max(SMALL, EXPANSION * size):
+            raise ValueError(f"{found.metadata.num_rows:,} rows in {size:,} bytes cannot be")
+    check_width(str(path), found.metadata.num_columns)
+    return found
+
+
+@contextmanager
+def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ValueError with the name of the file for anything that is wrong with it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        text = " ".join(str(error).split())[:300]
+        raise ValueError(f"cannot read {path}: {text}") from None
+
+
+def check_width(where: str, columns: int) -> None:
+    """Raise ValueError for a table with too many columns."""
+    if columns > MOST_COLUMNS:
+        raise ValueError(
+            f"{where} has {columns:,} columns, and {MOST_COLUMNS:,} are read at most; "
+            "write a table with arm, reward and the features that matter"
+        )
