@@ -496,6 +496,13 @@ def clicks() -> str:
     return markdown(head, rows, 3)
 
 
+def curves() -> str:
+    """The default beside libraries that bend: means, problem by problem, and settings."""
+    table = defaults_report.read(RESULTS / "curves")
+    parts = defaults_report.summary, defaults_report.problems, defaults_report.settings
+    return "\n".join(part(table) for part in parts)
+
+
 def defaults(section: Callable[[pd.DataFrame], str]) -> str:
     """A section of the benchmark of defaults."""
     return section(defaults_report.read(RESULTS / "defaults"))
@@ -689,6 +696,7 @@ TABLES: dict[str, Callable[[], str]] = {
         engine,
         exact,
         exact_decisions,
+        curves,
         command_line,
         http_api,
     )
