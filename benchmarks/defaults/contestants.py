@@ -157,14 +157,14 @@ class MABWiser(AfterEachArm):
 
 
 class MABWiserTrees(MABWiser):
-    """MABWiser's `TreeBandit` with UCB1 in the leaves: a tree of each arm, fitted at every step."""
+    """MABWiser's `TreeBandit`: a tree of each arm, fitted at every step, and ε-greedy choices."""
 
     def __init__(self, arms: int, features: int, seed: int) -> None:
         from mabwiser.mab import MAB, LearningPolicy, NeighborhoodPolicy
 
         AfterEachArm.__init__(self, arms)
-        rule, leaves = LearningPolicy.UCB1(alpha=1.25), NeighborhoodPolicy.TreeBandit()
-        self.bandit = MAB(list(range(arms)), rule, leaves, seed=seed)
+        rule, trees = LearningPolicy.EpsilonGreedy(), NeighborhoodPolicy.TreeBandit()
+        self.bandit = MAB(list(range(arms)), rule, trees, seed=seed)
 
 
 class LinUCB(AfterEachArm):
@@ -445,7 +445,7 @@ CONTESTANTS = [
         "MABWiser trees",
         "mabwiser",
         LIBRARY,
-        "UCB1(alpha=1.25), TreeBandit()",
+        "EpsilonGreedy(), TreeBandit()",
         made(MABWiserTrees),
     ),
     Contestant(

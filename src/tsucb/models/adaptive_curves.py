@@ -43,6 +43,7 @@ from tsucb.models.change import (
     LITTLE,
     NEAR,
     NONE,
+    SUSPECT,
     Change,
     NoticedChange,
     left_alone,
@@ -427,16 +428,17 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    alone, played = left_alone(change, model.looks, arm, change.faded.size), change.played[arm]
-    if alone and z > FAR:
+    alone = left_alone(change, model.looks, arm, change.faded.size)
+    suspect = change.played[arm] == SUSPECT
+    if alone and z > (NEAR if suspect else FAR):
         doubt(state, arm)
     add_to_sums(state.linear, arm, row)
     if widely:
         add_to_sums(state.curved, arm, wide)
     if state.linear.known[0]:
         notice(change, arm, z)
-    if alone and NEAR < z <= FAR:
-        change.played[arm] = played  # look once more
+    if alone and not suspect and NEAR < z <= FAR:
+        change.played[arm] = SUSPECT
     if change.changes[0] >= REPEATED:
         fade_in_turn(state)
 

@@ -20,7 +20,7 @@ An arm that is not played gives no evidence. So a small share of the decisions *
 arm that was left alone longest, fewer the longer nothing has changed: their number grows as √n. If
 the reward of an arm that was left alone is far above what was believed of it, what was known of the
 arm counts next to nothing, and the policy finds out whether it has become better. If the reward is
-only somewhat above it, the arm is soon looked at once more.
+only somewhat above it, the arm is soon looked at once more, and twice somewhat is as good as far.
 
 References: Shafer and Vovk (2019), "Game-theoretic foundations for probability and finance"; Shin,
 Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection".
@@ -50,7 +50,9 @@ GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
 WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
 TAKEN = 0.75  # share of the looks that TS-UCB takes up
 FAR = 2.0  # standard deviations above what was believed of an arm that was left alone
-NEAR = 1.0  # and from here on, it is soon looked at once more
+NEAR = 1.0  # from here on it is suspected: the next look is soon, and has to be as far only
+SUSPECT = 0.0  # in place of when the arm was played
+SOONER = 3.0  # times as many decisions may look at an arm that is suspected
 LITTLE = 0.25  # rewards that what was known of an arm far above it is worth afterwards
 
 LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
@@ -179,12 +181,14 @@ def look_again(change, looks, belief, arms, step):  # type: ignore[no-untyped-de
 
     Whether it is due depends on the step alone, so decisions in a batch do not all look.
     """
-    if (step * GOLDEN) % 1.0 * TAKEN >= share_of_looks(change, looks):
+    oldest, turn = 0, (step * GOLDEN) % 1.0 * TAKEN / SOONER
+    if turn >= share_of_looks(change, looks):
         return
-    oldest = 0
     for a in range(arms.size):
         if change.played[arms[a]] < change.played[arms[oldest]]:
             oldest = a
+    if change.played[arms[oldest]] != SUSPECT and turn * SOONER >= share_of_looks(change, looks):
+        return
     if left_alone(change, looks, arms[oldest], arms.size):
         away = WIDE * (largest_of(belief.mean) - belief.mean[oldest])
         belief.std[oldest] = max(belief.std[oldest], away)

@@ -45,7 +45,7 @@ class SqliteStore(Store):
         make_private(self.folder)
         try:
             self._lock_file = os.fdopen(locked(self.folder / LOCK))
-        except OSError:
+        except BlockingIOError:
             message = f"{self.folder} is in use by another process; stop that first"
             raise StoreError(message) from None
         # The writer appends; readers must not wait for it, nor it for them.
