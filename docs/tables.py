@@ -49,6 +49,34 @@ def choosing() -> str:
     return markdown(["problem", *policies], rows)
 
 
+def service_faults() -> str:
+    """What broke, and the longest that others did not decide, and that none led."""
+    results = pd.read_csv(RESULTS / "service-faults.csv")
+    rows = []
+    for part, faults in results.groupby("what", sort=False):
+        for each in faults.itertuples():
+            leaderless = "" if math.isnan(each.leaderless) else f"{each.leaderless:.1f} s"
+            cells = str(part), each.broken, str(each.faults), f"{each.undecided:.1f} s", leaderless
+            rows.append([*cells, f"{each.clients_late:.1f} s"])
+    heads = ["", "broken", "times", "no decisions elsewhere", "no leader", "clients late"]
+    return markdown(heads, rows, "ttnnnn")
+
+
+def service_overload() -> str:
+    """Visits finished and refused per second, beside other programs."""
+    results = pd.read_csv(RESULTS / "service-overload.csv")
+    rows = []
+    for each in results.itertuples():
+        pairs = [(each.refusal_median, each.refusal_p99), (each.decision_median, each.decision_p99)]
+        times = [f"{median:.1f} ms, {high:.1f} ms" for median, high in pairs]
+        refused = "" if math.isnan(each.refused) else f"{each.refused:.0f} %"
+        late = f"{each.late_p99:.1f} ms"
+        rows.append([each.offered, f"{each.finished:,}", refused, *times, late])
+    heads = ["visits offered", "finished per second", "refused", "refusal, median and p99",
+             "decision, median and p99", "client itself late, p99"]  # fmt: skip
+    return markdown(heads, rows, "tnnnnn")
+
+
 def interval_rows(results: pd.DataFrame, by: list[str]) -> str:
     """Coverage by time, for each number of arms in turn."""
     times = sorted(results.t.unique())
@@ -659,6 +687,8 @@ TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
         choosing,
+        service_faults,
+        service_overload,
         few_arms,
         fixed_arms,
         intervals,

@@ -534,6 +534,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=120.0, help="for each part, at most")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between a client's visits")
     parser.add_argument("--parts", nargs="+", help="such as 'three servers'; all by default")
+    parser.add_argument("--kinds", nargs="+", help="of faults, such as 'delay'; all by default")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--postgres", help=argparse.SUPPRESS)
@@ -551,6 +552,7 @@ def main() -> None:
     }  # fmt: skip
     for name in options.parts or parts:
         part, faults = parts[name]
+        faults = [each for each in faults if each.__name__ in (options.kinds or [each.__name__])]
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             end = began + 60 * options.minutes
