@@ -740,7 +740,9 @@ def least_of_others() -> str:
 def time_of_logistic() -> str:
     """Return how many times as long as AdaptiveLinear a step of LogisticArms takes, by policy."""
     table = pd.read_csv(RESULTS / "clicks.csv")
-    wide = table[table.steps == 20_000].pivot(index="policy", columns="model", values="microseconds")
+    wide = table[table.steps == 20_000].pivot(
+        index="policy", columns="model", values="microseconds"
+    )
     ratio = wide["LogisticArms"] / wide["AdaptiveLinear"]
     return f"{ratio.min():.1f} to {ratio.max():.1f} times"
 
