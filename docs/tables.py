@@ -767,6 +767,16 @@ def least_of_others() -> str:
     return f"{table[~table.library.isin(['tsucb', 'vowpalwabbit'])].value.min():.0f}"
 
 
+def time_of_logistic() -> str:
+    """Return how many times as long as AdaptiveLinear a step of LogisticArms takes, by policy."""
+    table = pd.read_csv(RESULTS / "clicks.csv")
+    wide = table[table.steps == 20_000].pivot(
+        index="policy", columns="model", values="microseconds"
+    )
+    ratio = wide["LogisticArms"] / wide["AdaptiveLinear"]
+    return f"{ratio.min():.1f} to {ratio.max():.1f} times"
+
+
 def cost_of_ids(rival: str) -> str:
     """Return how many times a rival's time IDS(1000) takes, least and most over numbers of arms."""
     times = pd.read_csv(RESULTS / "figure1-times.csv")
@@ -807,6 +817,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "defaults-raw": lambda: f"{share_of_best('raw'):.1f} %",
     "defaults-standardised": lambda: f"{share_of_best('standardised'):.1f} %",
     "peers-agent": lambda: peers("tsucb", "Agent, TS-UCB(1)"),
+    "clicks-time": time_of_logistic,
     "peers-others": least_of_others,
     "peers-simulate": lambda: peers("tsucb", "simulate, TS-UCB(1)"),
     "peers-vw": lambda: peers("vowpalwabbit", "--epsilon 0.1"),
