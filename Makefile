@@ -71,6 +71,7 @@ stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts an
 	@$(BIN)/python tests/test_accepted.py 1000
 	@$(BIN)/python tests/interrupts.py 100000
 	@$(BIN)/python tests/forgery.py 100000
+	@$(BIN)/python tests/forgery.py logs 5000
 
 sanitize: .venv/test ## the tests with every index of compiled code checked (slow)
 	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/$(PYTEST)

@@ -179,7 +179,7 @@ def print_speed(repeats: int = 3) -> None:
 
 
 def main() -> None:
-    """Read the command line and print what was asked for."""
+    """Read the command line and print the parts that it names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

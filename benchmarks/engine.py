@@ -149,7 +149,7 @@ def played(**settings: Any) -> Callable[[], None]:
 
 
 def works() -> dict[str, Work]:
-    """Return what is timed, by its name in the history."""
+    """Return the functions to time, by their names in the history."""
     world, mind, rng = (np.random.default_rng(seed) for seed in range(3))
     found: dict[str, Work] = {}
 

@@ -93,7 +93,7 @@ def row(arms: int, policy: str, regret: np.ndarray) -> dict[str, Any]:
 
 
 def main(path: Path) -> None:
-    """Measure what is not in the file yet."""
+    """Measure the combinations that the file does not have yet."""
     rows: list[Any] = pd.read_csv(path).to_dict("records") if path.exists() else []
     done = {(row["arms"], row["policy"]) for row in rows}
     for arms, runs, policies in PLAN:

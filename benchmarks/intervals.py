@@ -282,7 +282,7 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
 
 
 def main(out: Path, pictures: Path | None) -> None:
-    """Measure what is not in the file yet, and draw it."""
+    """Measure the combinations that the file does not have yet, and draw all."""
     table = measure(out)
     if pictures:
         save_pictures(lambda narrow: drawing(table, narrow), pictures, "intervals")

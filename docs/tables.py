@@ -103,6 +103,8 @@ def true_prior() -> str:
 def fixed_arms() -> str:
     """Regret of the default with fixed arms, beside that of the conjugate model."""
     results = pd.read_csv(RESULTS / "fixed-arms.csv")
+    spread = results.worst_error.map(lambda error: "" if pd.isna(error) else f" ± {error:.0f}")
+    results["worst"] = results.worst_percent.map("{:.0f}".format) + spread
     rows = [
         (
             f"{r.arms}",
@@ -110,11 +112,13 @@ def fixed_arms() -> str:
             r.model,
             r.policy,
             f"{r.mean:.0f} ± {r.error:.0f}",
-            f"{r.worst_percent:.0f}",
+            r.worst,
+            f"{r.runs:,}",
         )
         for r in results.itertuples()
     ]
-    return markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %"], rows, 4)
+    table = markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %", "runs"], rows, 4)
+    return f"{table}\n{measured('python benchmarks/fixed_arms.py FILE.csv', results)}"
 
 
 def few_arms() -> str:
@@ -197,7 +201,7 @@ def figure1_search() -> str:
 
 
 def theorems_claims() -> str:
-    """What the theorems and their lemma say, and what was measured."""
+    """The claims of the theorems and their lemma, and the measurements."""
     return claims_table("theorems-claims.csv")
 
 
@@ -367,7 +371,7 @@ def peers_regret() -> str:
 
 
 def exploration() -> str:
-    """Regret with a floor in per cent of that without, by number of arms; and what is lost."""
+    """Regret with a floor in per cent of that without, by number of arms, and the lost gain."""
     results = pd.read_csv(RESULTS / "exploration.csv")
     results = results[results.epsilon.between(0.001, 0.5)]
     noises = sorted(results.noise.unique())
@@ -569,12 +573,31 @@ def batches() -> str:
     return "\n".join([*parts, measured("python benchmarks/batches.py --rounds 6", table)])
 
 
+START = "python benchmarks/start.py docs/results/start.csv"
+
+
 def start() -> str:
     """Seconds of processor time until an agent has decided, learned, and loaded."""
     table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
-    rows = [[r.cache, r.what, f"{r.least:g} to {r.most:g}"] for r in table.itertuples()]
+    shown = table[table.compiler == "accelerated"]
+    rows = [[r.cache, r.what, f"{r.least:g} to {r.most:g}"] for r in shown.itertuples()]
     made = markdown(["cache", "", "seconds"], rows, 2)
-    return f"{made}\n{measured('python benchmarks/start.py', table)}"
+    return f"{made}\n{measured(START, table)}"
+
+
+def compilers() -> str:
+    """Processor time of a first decision and reward, with and without the accelerator."""
+    table = pd.read_csv(RESULTS / "start.csv", dtype={"commit": str})
+    rows = []
+    for compiler, name in (("accelerated", "accelerated"), ("public", "`TSUCB_COMPILER=public`")):
+        part = table[table.compiler == compiler].set_index(["cache", "what"])
+        least, most = (
+            [part[column][cache].iloc[0] for cache in ("empty", "filled")]
+            for column in ("least", "most")
+        )
+        rows.append([name, *(f"{a:.3g} to {b:.3g}" for a, b in zip(least, most, strict=True))])
+    made = markdown(["seconds", "empty cache", "filled cache"], rows)
+    return f"{made}\n{measured(START, table)}"
 
 
 def engine() -> str:
@@ -591,6 +614,39 @@ def engine() -> str:
     ]
     head = ["times the hand-written loop", *dict.fromkeys(table.policy)]
     return f"{markdown(head, rows)}\n{measured('make bench', table)}"
+
+
+def exact() -> str:
+    """Regret and time of exact and sampled decisions."""
+    table = pd.read_csv(RESULTS / "exact.csv", dtype={"commit": str})
+    rows, last = [], None
+    for r in table.dropna().itertuples():
+        interval = "" if r.policy == "TS" else f" ({r.ci95_low:.1f} to {r.ci95_high:.1f})"
+        percent = "100" if r.policy == "TS" else f"{r.percent:.1f}"
+        cell = (r.arms, r.noise)
+        first = "" if cell == last else f"{r.arms}, {r.noise:g}"
+        rows.append([first, r.policy, percent + interval, f"{r.std:.0f}", f"{r.microseconds:.1f}"])
+        last = cell
+    head = ["arms, noise", "policy", "regret, % of TS", "standard deviation", "µs per step"]
+    return f"{markdown(head, rows, 2)}\n{measured('python docs/figures/exact.py measure', table)}"
+
+
+def exact_decisions() -> str:
+    """Microseconds of one decision, exact and sampled."""
+    table = pd.read_csv(RESULTS / "exact-decisions.csv", dtype={"commit": str})
+    shown = table[table.policy.str.contains("UCB|IDS") & (table.policy != "TS-UCB(1)")]
+    wide = shown.pivot(index="policy", columns="arms", values="microseconds")
+    rows = [[name, *(f"{x:g}" for x in wide.loc[name])] for name in dict.fromkeys(shown.policy)]
+    head = ["µs per decision", *(f"{arms} arms" for arms in wide.columns)]
+    return f"{markdown(head, rows)}\n{measured('python -m benchmarks.exact FILE.csv', table)}"
+
+
+def difference(pair: str, arms: int) -> str:
+    """Return a difference of regrets with its interval, in per cent of TS's."""
+    table = pd.read_csv(RESULTS / "exact.csv").set_index(["policy", "arms"])
+    row = table.loc[(pair, arms)]
+    text = f"{row.percent:+.1f} % ({row.ci95_low:+.1f} to {row.ci95_high:+.1f})"
+    return text.replace("-", "−")
 
 
 def measured(command: str, table: pd.DataFrame) -> str:
@@ -636,7 +692,10 @@ TABLES: dict[str, Callable[[], str]] = {
         fixed_factor,
         batches,
         start,
+        compilers,
         engine,
+        exact,
+        exact_decisions,
         curves,
         command_line,
         http_api,
@@ -669,6 +728,13 @@ def peers(library: str, policy: str) -> str:
     table = table[(table.measure == "speed") & (table.arms == 10) & (table.features == 10)]
     found = table[(table.library == library) & (table.policy == policy)].value
     return significant(found.item())
+
+
+def least_of_others() -> str:
+    """Return the microseconds of the fastest library but ours and Vowpal Wabbit."""
+    table = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    table = table[(table.measure == "speed") & (table.arms == 10) & (table.features == 10)]
+    return f"{table[~table.library.isin(['tsucb', 'vowpalwabbit'])].value.min():.0f}"
 
 
 def cost_of_ids(rival: str) -> str:
@@ -711,6 +777,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "defaults-raw": lambda: f"{share_of_best('raw'):.1f} %",
     "defaults-standardised": lambda: f"{share_of_best('standardised'):.1f} %",
     "peers-agent": lambda: peers("tsucb", "Agent, TS-UCB(1)"),
+    "peers-others": least_of_others,
     "peers-simulate": lambda: peers("tsucb", "simulate, TS-UCB(1)"),
     "peers-vw": lambda: peers("vowpalwabbit", "--epsilon 0.1"),
     "ids-cost-1": lambda: cost_of_ids("TS-UCB(1)"),
@@ -724,6 +791,10 @@ FIGURES: dict[str, Callable[[], str]] = {
     ),
     "growth-runs": lambda: f"{growth((400, 10_000), (50, 10_000)):.1f} times",
     "growth-steps": lambda: f"{growth((200, 10_000), (200, 2_500)):.1f} times",
+    "exact-tsucb-5": lambda: difference("TS-UCB(∞) − TS-UCB(100)", 5),
+    "exact-tsucb-20": lambda: difference("TS-UCB(∞) − TS-UCB(100)", 20),
+    "exact-ids-5": lambda: difference("IDS(∞) − IDS(1000)", 5),
+    "exact-ids-20": lambda: difference("IDS(∞) − IDS(1000)", 20),
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
 }
 

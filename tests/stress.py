@@ -292,7 +292,7 @@ def parquet(seed, folder, rows=300):
 
 
 def many_arms(seed, folder, arms=10_000):
-    """Play with very many arms, of which some leave and others come."""
+    """Play with very many arms; some leave and others come."""
     agent = tsucb.Agent(range(arms), seed=seed, model=tsucb.BernoulliArms())
     for n in range(50):
         agent.reward(agent.choose().id, float(n % 2))

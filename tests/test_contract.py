@@ -445,7 +445,7 @@ def test_example_says_what_it_does_not_know() -> None:
         example(strange)
 
 
-# The checks find what is wrong.
+# The checks find mistakes.
 
 
 class Boastful(Coin):

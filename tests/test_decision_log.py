@@ -11,6 +11,7 @@ import sys
 import time
 
 import forgery
+import interrupts
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -336,6 +337,31 @@ def test_contexts_as_json():
     assert as_json({"when": pd.Timestamp("2024-01-02"), 3: {"x": np.float32(0.5)}}) == (
         '{"when": "2024-01-02 00:00:00", "3": {"x": 0.5}}'
     )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_are_passed_on_and_lose_no_row_of_a_decision_that_was_returned(tmp_path):
+    """What a handler raises in the middle of a write was taken for a row that cannot be written."""
+    log, rng = DecisionLog(tmp_path / "log", rows_per_file=7), np.random.default_rng(0)
+    agent = make_agent(log, model=tsucb.BernoulliArms())
+    made, paid, interrupted = {agent.choose().id}, {}, 0
+    before = signal.getsignal(signal.SIGALRM)
+    alarm = interrupts.Alarm()
+    try:
+        while interrupted < 200:
+            within = 10 ** rng.uniform(-5, -2.5)
+            if id := next(iter(made - paid.keys()), None):
+                paid[id] = not alarm.call(lambda id=id: agent.reward(id, 1.0), within)[1]
+                interrupted += not paid[id]
+            decision, stopped = alarm.call(agent.choose, within)
+            interrupted += stopped
+            made |= set() if stopped else {decision.id}
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    table = read_decision_log(tmp_path / "log").set_index("id")
+    assert log.lost == 0
+    assert made <= set(table.index)
+    assert table.loc[[id for id, whole in paid.items() if whole], "reward"].eq(1.0).all()
 
 
 def test_other_folders_and_files_are_told_apart(tmp_path):

@@ -144,7 +144,7 @@ def test_the_contract_with_partial_fit() -> None:
 
 @pytest.mark.parametrize("name", ["ridge", "pipeline", "boosting", "forest", "descent"])
 def test_scikit_learn_in_every_loop(name: str) -> None:
-    """Also with what is random in them, and where copies are cloned."""
+    """Also for regressions that draw random numbers, and for those that are cloned."""
     pytest.importorskip("sklearn", reason="pip install scikit-learn")
     from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import Ridge, SGDRegressor

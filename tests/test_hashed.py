@@ -144,7 +144,7 @@ def test_intervals_cover_what_they_say(noise):
 
 
 def test_columns_that_always_come_together_are_believed_less_than_they_could_be():
-    """Nine columns that say the same, in every other row: what is known of their sum is not."""
+    """Nine equal columns in every other row: the belief misses how well their sum is known."""
     rng = np.random.default_rng(0)
     alone, together = HashedLinear(bits=4, features=2), HashedLinear(bits=4, features=18)
     row, rewards = pairs(range(1, 10), [1.0] * 9), rng.normal(size=500)
@@ -175,7 +175,7 @@ def test_a_column_that_was_constant_begins_to_vary(always, later):
 
 
 def test_a_number_that_was_constant_begins_to_vary():
-    """All of the mean reward may be due to it; after five rewards it is known what is."""
+    """All of the mean reward may be due to the column; five rewards tell how much is."""
     rng, agent = np.random.default_rng(0), tsucb.Agent(["a", "b"], model=HashedLinear(bits=10))
     for n in range(500):
         agent.update({"x": rng.normal(), "c": 10.0}, "ab"[n % 2], 10 + 0.1 * rng.normal())

@@ -2,34 +2,50 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.test_docs import DOCS, PAGES, ROOT, TABLES
+from tests.test_docs import DOCS, PAGES, ROOT, TABLES, every_page
 
-# On these pages every number in the prose that carries a unit is filled from the results, or is the
+# On every page each number in the prose that carries a unit is filled from the results, or is the
 # rounded entry of a table of the same page that is; but for this many, which may only become fewer.
-CLAIMS = {
-    "README.md": 0,
-    "docs/index.md": 0,
-    "docs/tutorials/practitioner.md": 0,
-    "docs/tutorials/researcher.md": 0,
-    "docs/appendix/speed.md": 0,
-    "docs/appendix/defaults.md": 0,
-    "docs/appendix/news.md": 0,
+TYPED = {
     "docs/appendix/paper.md": 2,  # averages that the paper's text states
-    "docs/how-to/choosing.md": 0,
-    "docs/how-to/sets.md": 0,
+    "docs/appendix/reliability.md": 1,  # a limit of a test
+    "docs/coming-from/personalizer.md": 2,  # what Azure's service and its clients do
+    "docs/explanation/adaptive.md": 1,  # computed in the sentence
+    "docs/explanation/compiler.md": 1,
+    "docs/explanation/default.md": 20,
+    "docs/how-to/agent.md": 10,
     "docs/how-to/arms.md": 3,
     "docs/how-to/cluster.md": 11,  # computed from the seconds of single tasks, which are not kept
+    "docs/how-to/evaluation.md": 4,  # settings
+    "docs/how-to/fleets.md": 2,
     "docs/how-to/posteriors.md": 4,
+    "docs/how-to/service.md": 70,  # of which some 20 are settings
     "docs/how-to/sparse.md": 3,
-    "docs/explanation/how-it-works.md": 0,
+    "docs/results/peers/peers.md": 9,  # what was not measured, written by the benchmark itself
+}
+# Tables of measurements that are typed, not filled; these may only become fewer, too.
+TYPED_TABLES = {
+    "docs/appendix/defaults.md": 1,
+    "docs/explanation/default.md": 6,
+    "docs/how-to/agent.md": 1,
+    "docs/how-to/arms.md": 2,
+    "docs/how-to/choosing.md": 1,
+    "docs/how-to/cluster.md": 1,
+    "docs/how-to/fleets.md": 1,
+    "docs/how-to/posteriors.md": 1,
+    "docs/how-to/service.md": 7,
+    "docs/results/peers/peers.md": 2,
 }
 # Settings of a measurement, which no measurement gives.
 SETTINGS = {"95 %", "50 ms", "20 ms"}
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 CLAIM = re.compile(rf"(?<![\w.,])({NUMBER}) ?(%|per cent\b|µs|ms\b|times\b|s\b|seconds\b)")
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+MEASURED = re.compile(r"[\s*±−-]*\d")  # a cell that begins with a number
 CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`|<code>.*?</code>|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
 
@@ -49,16 +65,30 @@ def has_source(text: str, known: set[float]) -> bool:
     return any(round(number, digits) == float(text.replace(",", "")) for number in known)
 
 
-@pytest.mark.parametrize("name", list(CLAIMS))
-def test_every_number_has_a_source(name: str) -> None:
-    page = (ROOT / name).read_text()
-    text, known = CODE.sub(" ", TABLES.MARK.sub(" ", page)), filled(page)
+@every_page
+def test_every_number_has_a_source(page: Path) -> None:
+    written = page.read_text()
+    text, known = CODE.sub(" ", TABLES.MARK.sub(" ", written)), filled(written)
     wrong = [
         f"{number} {unit}"
         for number, unit in CLAIM.findall(text)
         if f"{number} {unit}" not in SETTINGS and not has_source(number, known)
     ]
-    assert len(wrong) <= CLAIMS[name], f"no file in docs/results has {', '.join(wrong)}"
+    allowed = TYPED.get(str(page.relative_to(ROOT)), 0)
+    assert len(wrong) <= allowed, f"no file in docs/results has {', '.join(wrong)}"
+
+
+@every_page
+def test_every_table_of_measurements_has_a_source(page: Path) -> None:
+    text = CODE.sub(" ", TABLES.MARK.sub(" ", page.read_text()))
+    typed = []
+    for table in TABLE.findall(text):
+        head, _, *rows = table.splitlines()
+        cells = [cell for row in rows for cell in row.strip("|").split("|")[1:]]
+        if sum(bool(MEASURED.match(cell)) for cell in cells) > len(cells) / 2:
+            typed.append(head)
+    allowed = TYPED_TABLES.get(str(page.relative_to(ROOT)), 0)
+    assert len(typed) <= allowed, f"no file in docs/results has {typed}"
 
 
 def test_a_number_without_a_source_is_found() -> None:

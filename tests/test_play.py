@@ -111,3 +111,22 @@ def test_the_race_agrees_with_the_simulator(page: Any) -> None:
         assert abs(own["mean"] - final.mean()) < 4 * error, policy
     rows = page.find_elements(By.CSS_SELECTOR, "#standings tr")
     assert [row.get_attribute("data-policy") for row in rows] == [str(p) for p in rivals]
+
+
+def test_on_a_phone_everything_is_in_sight(page: Any) -> None:
+    """Nothing reaches beyond the screen, and the chances stand beside the arms."""
+    try:
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        page.get(PAGE.as_uri())
+        edges = page.execute_script(
+            "return [...document.querySelectorAll('svg text, td, th')]"
+            ".filter(e => e.getClientRects().length).map(e => e.getBoundingClientRect().right)"
+        )
+        assert max(edges) <= 390
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+        shown = [text.text for text in page.find_elements(By.CSS_SELECTOR, "#stage text")]
+        assert sum(text.endswith("%") for text in shown) == 10
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        page.get(PAGE.as_uri())

@@ -12,8 +12,10 @@ import tsucb
 from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.law import draw
 from tsucb.beliefs.sampling import estimated_regret_and_gain
+from tsucb.logs import LoggedData, replay
 from tsucb.policies.ids import best_mixture, information_ratio
 from tsucb.policies.ts_ucb import ratios
+from tsucb.sets import Ball, SetAgent, SetBandit
 
 finite = st.floats(-5, 5, allow_nan=False)
 spread = st.floats(1e-3, 5)
@@ -291,3 +293,24 @@ def test_grid_ids_by_name():
     assert isinstance(named_policy("IDS-grid(∞)"), tsucb.GridIDS)
     assert tsucb.GridIDS(1000).name == "IDS-grid(1000)"
     assert samples_of("IDS-grid(1000)") == 1000
+
+
+def test_a_name_stands_for_its_policy_everywhere() -> None:
+    """In the agent, with a floor or without, in simulation and replay, and on sets of arms."""
+    bandit, model = tsucb.KArmedBandit(2), tsucb.BernoulliArms()
+    by_name, itself = (
+        tsucb.simulate(bandit, model, [policy], horizon=20, runs=2, progress=False)
+        for policy in ("TS-UCB(1)", tsucb.TSUCB(1))
+    )
+    assert by_name.policies == itself.policies
+    np.testing.assert_array_equal(by_name.regret, itself.regret)
+    log = LoggedData([0, 1] * 20, [0.0, 1.0] * 20, None, uniform=True)
+    assert replay(log, model, "TS-UCB(1)", lives=1).policy == "TS-UCB(1)"
+    floor = tsucb.Exploring(tsucb.Thompson(), 0.1)
+    assert tsucb.Agent(["a"], policy="TS+10%").policy == floor
+    assert tsucb.Agent(["a"], policy="TS").policy == tsucb.Thompson()
+    assert SetAgent(Ball(2), SetBandit(Ball(2), noise=1.0).model(), "TS").policy == tsucb.Thompson()
+    with pytest.raises(TypeError, match="policies must be a list"):
+        tsucb.simulate(bandit, model, "TS-UCB(1)", horizon=20, runs=2)
+    with pytest.raises(ValueError, match="unknown policy 'UCB9'"):
+        tsucb.simulate(bandit, model, ["UCB9"], horizon=20, runs=2)

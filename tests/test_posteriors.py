@@ -1,4 +1,4 @@
-"""Table 2's datasets with other posteriors: what is planned, what is claimed, and one tiny run."""
+"""Table 2's datasets with other posteriors: the tasks, the claims, and one tiny run."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     experiment = Posteriors.at("quick", **chosen)
     assert experiment.datasets == ("wheel",)
     assert any("Without statlog" in note for note in experiment.notes())
-    # First, so that the processes find on disk what is compiled here.
+    # First, so that the processes load from disk what this call compiles.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
         tsucb.LastLayerLaplace(2, training=tsucb.Training(memory=60, batches=3)),

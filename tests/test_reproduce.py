@@ -1,4 +1,4 @@
-"""Experiments: what is finished stays finished, and the numbers never depend on how it was run."""
+"""Experiments: finished tasks stay finished, and the numbers never depend on how they were run."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import tsucb
 from tsucb.beliefs.sampling import FAR, MANY, average_best, estimated_regret_and_gain
 
 COUNT = 100_000
-# Mean and standard deviation of every arm, and what is special about them.
+# Mean and standard deviation of every arm, by the name of the case.
 BELIEFS = {
     "equal arms": ([0.0] * 5, [1.0] * 5),
     "a wide arm far below": ([0.0, -3.0], [0.1, 1.5]),

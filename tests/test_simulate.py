@@ -289,7 +289,7 @@ def test_bad_input_is_refused_with_a_sentence(options, message):
 @pytest.mark.parametrize(
     ("policies", "message"),
     [
-        ([tsucb.Thompson], "give an instance"),
+        ([tsucb.Thompson], "must be an instance"),
         ([3], "no method choose"),
         (tsucb.Thompson(), "a list"),
     ],

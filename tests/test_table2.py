@@ -1,4 +1,4 @@
-"""Table 2: what is measured, what is made of it, and what bad input prints."""
+"""Table 2: its measurements, its tables, and the messages for bad input."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def test_without_data_the_wheel_is_played_and_resumed(nowhere: Path) -> None:
     chosen: dict[str, Any] = {"policies": ("TS", "Greedy"), "runs": 2, "horizon": 60}
     experiment = Table2.at("quick", **chosen)
     assert experiment.datasets == ("wheel",)
-    # First, so that the processes find on disk what is compiled here.
+    # First, so that the processes load from disk what this call compiles.
     alone = tsucb.simulate(
         tsucb.WheelBandit(),
         tsucb.NeuralLinear(2, training=tsucb.Training(memory=60)),

@@ -324,13 +324,13 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def exit_with(error: Exception) -> None:
-    """Print what is wrong in one sentence, and exit."""
+    """Print the mistake in one sentence, and exit."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 
 
 def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> None:
-    """Play what is not finished, then write the tables and figures."""
+    """Play the runs that are not finished, then write the tables and figures."""
     options = options_of(arguments)
     read = lru_cache(maxsize=None)(read)
     make = partial(Benchmark, options.out, options.steps, options.milliseconds, read)

@@ -3,8 +3,8 @@
 An assistant can start from one of several prompts (arms). Of each request it knows a few facts (the
 context). Some users press "helpful", minutes later; most never press anything. Halfway a colleague
 adds a new prompt; the service is restarted twice. The script plays the same requests with TS-UCB,
-Thompson sampling and uniform choice, prints what each earned, and draws agent-light.svg and
-agent-dark.svg beside itself.
+Thompson sampling and uniform choice, writes what each earned to docs/results/agent.csv, and draws
+agent-light.svg and agent-dark.svg beside itself.
 """
 
 import heapq
@@ -14,9 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # run from the repository, not installed
+
 import tsucb
+from benchmarks.output import commit
 from tsucb.pages.figures import style, theme
 
 FEATURES = ["constant", "code", "long", "follow_up", "foreign"]
@@ -105,14 +109,18 @@ def picture(earned: dict[str, np.ndarray]) -> Figure:
 
 
 def main(runs: int = 40) -> None:
-    """Play, print and draw."""
-    earned = play(runs)
+    """Play, write and draw."""
+    earned, rows = play(runs), []
     uniform = earned["Random"][:, -1]
     for name, total in earned.items():
         final = total[:, -1]
         error = 100 * (final / uniform).std(ddof=1) / np.sqrt(runs)
         percent = 100 * (final / uniform).mean()
-        print(f"{name:12} {final.mean():7.1f}   {percent:6.1f} ± {error:.1f} % of uniform choice")
+        rows.append((name, final.mean(), percent, error))
+    table = pd.DataFrame(rows, columns=["policy", "earned", "percent_of_uniform", "se"])
+    path = Path(__file__).parents[1] / "results" / "agent.csv"
+    table.assign(commit=commit()).to_csv(path, index=False, float_format="%.6g")
+    print(table)
     for name in ("light", "dark"):
         with theme(name):
             path = Path(__file__).with_name(f"agent-{name}.svg")

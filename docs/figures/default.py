@@ -90,7 +90,7 @@ def measure_change() -> tuple[dict[str, Floats], Floats]:
 
 
 def plot_bins(axes: Any, earned: dict[str, Floats], start: int) -> None:
-    """Plot the mean reward per `BIN` decisions, of which the first is number `start`."""
+    """Plot the mean reward per `BIN` decisions, from decision number `start` on."""
     for name, runs in earned.items():
         sums = runs.reshape(len(runs), -1, BIN).sum(axis=2)
         axes.plot(start + BIN * (np.arange(sums.shape[1]) + 0.5), sums.mean(axis=0), **LOOKS[name])

@@ -1,8 +1,9 @@
 """What exact integrals buy: `python docs/figures/exact.py measure`, then `… draw`.
 
-`measure` plays every policy on two cells of Figure 1 and keeps all regrets and the processor time
-in results/exact/ (some minutes of one core, nearly all of it IDS(1000)); `clock` measures the time
-alone again; `draw` makes the picture of docs/explanation/exact.md from them and prints its table.
+`measure` plays every policy on two cells of Figure 1, keeps all regrets and the processor time in
+results/exact/ (some minutes of one core, nearly all of it IDS(1000)) and writes
+docs/results/exact.csv; `clock` measures the time alone again; `draw` makes the picture of
+docs/explanation/exact.md from that file.
 """
 
 import math
@@ -12,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # run from the repository, not installed
+
 import tsucb
+from benchmarks.output import commit
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
 from tsucb.pages.figures import style, theme
@@ -30,10 +35,12 @@ POLICIES = (
     tsucb.IDS(math.inf),
     tsucb.IDS(1000),
 )
+PAIRS = (("TS-UCB(∞)", "TS-UCB(100)"), ("IDS(∞)", "IDS(1000)"))  # exact, and sampled
 SHOWN = ("TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "TS-UCB(∞)", "IDS(1000)", "IDS(∞)")
 HORIZON, RUNS, SEED = 10_000, 100, 7
 RESULTS = Path("results/exact")
 FOLDER = Path(__file__).parent
+TABLE = FOLDER.parent / "results" / "exact.csv"
 
 
 def result_of(arms: int, noise: float, name: str) -> Path:
@@ -62,6 +69,27 @@ def clock() -> None:
             with np.load(path) as kept:
                 regret = kept["regret"]
             np.savez(path, regret=regret, seconds=seconds)
+    write()
+
+
+def write() -> None:
+    """Write regrets in per cent of TS's, the differences of pairs, and times to the results."""
+    rows = []
+    for arms, noise in CELLS:
+        files = {name: np.load(result_of(arms, noise, name)) for name in ("TS", *SHOWN)}
+        percents = {
+            n: percent_of(kept["regret"], files["TS"]["regret"]) for n, kept in files.items()
+        }
+        for name, kept in files.items():
+            percent, _, low, high = mean_interval(percents[name])
+            std, microseconds = kept["regret"].std(ddof=1), 1e6 * float(kept["seconds"])
+            rows.append((arms, noise, name, percent, low, high, std, microseconds))
+        for exact, sampled in PAIRS:
+            percent, _, low, high = mean_interval(percents[exact] - percents[sampled])
+            rows.append((arms, noise, f"{exact} − {sampled}", percent, low, high, np.nan, np.nan))
+    columns = ["arms", "noise", "policy", "percent", "ci95_low", "ci95_high", "std", "microseconds"]
+    table = pd.DataFrame(rows, columns=columns).assign(commit=commit())
+    table.to_csv(TABLE, index=False, float_format="%.6g")
 
 
 def play(
@@ -78,34 +106,21 @@ def play(
 
 
 def draw() -> None:
-    """The picture, for light and for dark pages, and the table as Markdown."""
+    """Draw the picture, for light and for dark pages."""
     for ground in ("light", "dark"):
         with theme(ground):
             options: Any = {"metadata": {"Date": None}, "transparent": True}
             picture().savefig(FOLDER / f"exact-{ground}.svg", **options)
-    print("| arms, noise | policy | regret, % of TS | standard deviation over runs | µs per step |")
-    print("|---|---|---|---|---|")
-    for arms, noise in CELLS:
-        baseline = np.load(result_of(arms, noise, "TS"))["regret"]
-        for name in ("TS", *SHOWN):
-            with np.load(result_of(arms, noise, name)) as kept:
-                percent, _, low, high = mean_interval(percent_of(kept["regret"], baseline))
-                print(
-                    f"| {arms}, {noise:g} | {name} | {percent:.1f} ({low:.1f} to {high:.1f}) | "
-                    f"{kept['regret'].std(ddof=1):.0f} | {kept['seconds'] * 1e6:.1f} |"
-                )
 
 
 def picture() -> Figure:
     """Regret of every policy with its cost beside it, one panel per cell."""
     figure = Figure(figsize=(7, 3), layout="constrained")
     panels = figure.subplots(1, len(CELLS), sharey=True)
+    results = pd.read_csv(TABLE).set_index(["arms", "noise", "policy"])
     for axes, (arms, noise) in zip(panels, CELLS, strict=True):
-        baseline = np.load(result_of(arms, noise, "TS"))["regret"]
         for row, name in enumerate(SHOWN):
-            with np.load(result_of(arms, noise, name)) as kept:
-                percent, _, low, high = mean_interval(percent_of(kept["regret"], baseline))
-                cost = float(kept["seconds"]) * 1e6
+            percent, low, high, _, cost = results.loc[(arms, noise, name)].iloc[:5]
             colour = style(name)["color"]
             axes.errorbar(
                 percent, row, xerr=[[percent - low], [high - percent]], fmt="o", ms=7, capsize=3,

@@ -109,7 +109,7 @@ def _sweep(target: Path) -> None:
 def locked(path: str | os.PathLike[str]) -> int:
     """Open a file or a folder that one process may hold at a time, and return the handle.
 
-    Raise OSError if another process holds it; on Windows two may.
+    Raise BlockingIOError if another process holds it; on Windows two may.
     """
     # On NFS a file must be open for writing to be locked.
     handle = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)

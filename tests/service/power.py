@@ -1,4 +1,4 @@
-"""A file system that loses what was not flushed: what a disk holds when the power fails."""
+"""A file system that keeps only flushed writes, as a disk does when the power fails."""
 
 import random
 from pathlib import Path

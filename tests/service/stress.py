@@ -303,7 +303,7 @@ Fault = Callable[["Scene", random.Random, float], Awaitable[None]]
 
 
 class Scene(NamedTuple):
-    """Who there is to be broken."""
+    """The processes that a fault may hit, and the pace of the clients."""
 
     servers: list[Running]
     proxies: list[Proxy]

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -290,6 +291,49 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
         assert client.reward(late.id, 1.0) == "not waiting"
     finally:
         go_on.set()
+
+
+def test_evaluations_and_relearning_keep_nothing_else_waiting(drinks, monkeypatch):
+    """However many were begun: loops are made and changed, and metrics are read meanwhile."""
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def long(*_, **until):
+        begun.release()
+        go_on.wait(PATIENCE)
+        raise ValueError("it was given up")
+
+    async def relearn() -> None:
+        for name in ("one", "two", "three"):
+            await drinks.service.create(name, LoopSettings(), ["tea"])
+            loop = drinks.service.loop(name)
+            change = drinks.service.configure(loop, {"model": "BernoulliArms"}, "test")
+            drinks.service.turns.begin(change)
+            while not loop.next_settings:
+                await asyncio.sleep(0.01)
+
+    client_of(drinks).decide({"n": 1}, ["tea", "milk"])
+    monkeypatch.setattr("tsucb.service.native.comparison", long)
+    monkeypatch.setattr(drinks.service.ledger.replay, "replayed", long)
+    headers = {"authorization": f"Bearer {drinks.server_key}"}
+    with (
+        httpx.Client(timeout=20, base_url=drinks.url, headers=headers) as http,
+        ThreadPoolExecutor(4) as others,
+    ):
+        try:
+            url = f"{drinks.url}/v1/loops/{LOOP}/evaluate"
+            for _ in range(4):
+                others.submit(httpx.post, url, json={"agents": {"a": {}}}, headers=headers,
+                              timeout=PATIENCE)  # fmt: skip
+            asyncio.run_coroutine_threadsafe(relearn(), drinks.event_loop).result(PATIENCE)
+            for _ in range(4):
+                assert begun.acquire(timeout=PATIENCE)
+            assert http.get("/metrics").status_code == 200
+            assert http.post("/v1/loops", json={"name": "news"}).status_code == 201
+            changed = http.patch("/v1/loops/news/configuration", json={"note": "as ever"})
+            assert changed.status_code == 200
+            assert not begun.acquire(blocking=False)
+        finally:
+            go_on.set()
 
 
 def test_what_an_evaluation_found_is_worked_out_in_a_thread(drinks, monkeypatch):

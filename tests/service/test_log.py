@@ -1,4 +1,4 @@
-"""What becomes of the log: other models learn from it, and what is too old leaves it."""
+"""The log: other models learn from it, and events that are too old are deleted."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from tsucb.service.upkeep import DAY
 
 
 async def visits(service: Service, loop: Loop, clock: Any, count: int, **more: Any) -> list[str]:
-    """Decisions of which two thirds are rewarded, the last of them not yet."""
+    """Make decisions and reward two thirds of them; the last ones have no reward yet."""
     ids: list[str] = []
     for n in range(count):
         event = await service.decide(loop, {"n": n % 7, "city": f"c{n % 3}"}, **more)

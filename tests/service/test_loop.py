@@ -387,7 +387,7 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
 
 
 def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch):
-    """What it holds is what was known when it was taken, whatever happens meanwhile."""
+    """A snapshot holds the state of the moment when it was taken, whatever happens meanwhile."""
     begun, go_on, to_bytes = threading.Event(), threading.Event(), LoopState.to_bytes
 
     def slow(held):
@@ -460,7 +460,7 @@ def test_a_large_snapshot_is_written_in_pieces(open_store, clock, monkeypatch):
             monkeypatch.setattr(store, "_transaction", write)
             assert list(store.snapshots(loop.number)) == whole
             assert pieces(store) > (len(whole[0][1]) + 999) // 1_000
-            # Nothing is left of whom was forgotten, neither there nor in what others may save late.
+            # Nothing of the forgotten person is left, also in snapshots that are saved late.
             await service.forget(loop, person="ann")
             loop = service.loop("drinks")
             (only,) = store.snapshots(loop.number)

@@ -447,6 +447,36 @@ def test_two_servers_that_cannot_know_of_each_other_decide_for_one_request(
     run(main)
 
 
+def test_who_appends_does_not_wait_for_those_who_read(schema, stores, clock):
+    """As clients look up their decisions one after the other, and a database may answer late."""
+
+    async def main():
+        first, second = stores(schema, schema)
+        async with running(first, clock) as one, running(second, clock) as two:
+            two.upkeep.ticking.cancel()
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await two.upkeep.tick()
+            await one.decide(one.loop("drinks"), {"n": 0}, id="elsewhere")
+            go_on, held = threading.Event(), threading.Event()
+
+            def read():
+                with second._locks["reader"]:
+                    held.set()
+                    go_on.wait(PATIENCE)
+
+            reading = asyncio.create_task(asyncio.to_thread(read))
+            await asyncio.to_thread(held.wait)
+            try:
+                deciding = two.decide(two.loop("drinks"), {"n": 1}, id="here")
+                await asyncio.wait_for(deciding, 60)
+            finally:
+                go_on.set()
+            await reading
+            assert set(two.loop("drinks").open_decisions) == {"elsewhere", "here"}
+
+    run(main)
+
+
 @pytest.mark.parametrize("how", ["forget", "clear"])
 def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clock, tmp_path, how):
     """A decision that a slow store took after all is on this disk, too, until the next look."""

@@ -23,6 +23,9 @@ from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows
 if TYPE_CHECKING:
     from tsucb.agent.decision import Decision, Explanation
 
+# What goes wrong with rows that cannot be written as text, and with disks.
+UNWRITABLE = (OSError, ValueError, TypeError, RecursionError, MemoryError)
+
 
 class DecisionLog:
     """Writes the decisions and rewards of an agent: `Agent(log=…)` makes one.
@@ -106,6 +109,8 @@ class DecisionLog:
         """Write rows; count those as lost that could not be written, with a warning."""
         if not rows:
             return
+        # A caller's function may raise anything; else what a signal handler raises is passed on.
+        errors = UNWRITABLE if self._call is None else (Exception,)
         written = 0
         try:
             if self._call is not None:
@@ -121,14 +126,14 @@ class DecisionLog:
                     self._journal = LogJournal(self._new_path())
                 self._journal.write(lines, len(rows))
                 full = self._journal.rows >= self.rows_per_file
-        except Exception as error:
+        except errors as error:
             self.lost += len(rows) - written
             _warn(f"{len(rows) - written} rows of the decision log could not be written: {error}")
             return
         try:
             if full:
                 self.close()
-        except Exception as error:  # the journal stays and holds the same
+        except UNWRITABLE as error:  # the journal stays and holds the same
             _warn(f"a journal of the decision log could not be made a Parquet file: {error}")
 
     def _new_path(self) -> Path:

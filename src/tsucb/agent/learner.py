@@ -46,7 +46,6 @@ from tsucb.agent.settings import (
     READ_ANY,
     arm_names,
     check_ordered,
-    check_policy,
     check_seed,
     features_of_arms,
     named_model,
@@ -74,6 +73,7 @@ from tsucb.models.model import Model, check_finite, trains
 from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
+from tsucb.policies.names import check_policy
 from tsucb.step import start
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
-from tsucb.policies.names import named_policy
+from tsucb.policies.names import check_policy
 from tsucb.policies.ts_ucb import TSUCB
 
 # Models that read contexts in any form if they are made for 0 features.
@@ -32,15 +32,6 @@ def default_model(features: int | None, described: bool, arms: Any) -> Model:
         return HybridLinear(0)
     many = isinstance(arms, Sized) and len(arms) > MOST_CURVED_ARMS
     return AdaptiveCurves(features or 0, curves=0 if many else CURVES)
-
-
-def check_policy(policy: Any) -> Any:
-    """Return a policy, also by its name; raise TypeError for anything else."""
-    if isinstance(policy, str):
-        return named_policy(policy)
-    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-        raise TypeError("policy must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-    return policy
 
 
 def check_seed(seed: Any) -> int:

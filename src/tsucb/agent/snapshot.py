@@ -15,7 +15,7 @@ from tsucb.agent.knowledge import Knowledge, plain_name, token_of
 from tsucb.agent.learner import Learner, check_rows, model_width
 from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
 from tsucb.agent.open_decisions import OpenDecision, OpenDecisions, arms_and_rows
-from tsucb.agent.settings import check_policy, plain_features
+from tsucb.agent.settings import plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST
 from tsucb.contexts.readers import Reading, make_reader, restore_reader
@@ -30,6 +30,7 @@ from tsucb.models.structure import (
     unpack,
     unpack_object,
 )
+from tsucb.policies.names import check_policy
 
 # What a file may name; nothing else is made from it.
 MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]

@@ -25,6 +25,7 @@ from tsucb.models.model import Model, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import rate_interval
 from tsucb.numeric.streams import KEEP, POLICY, stream
+from tsucb.policies.names import check_policy
 from tsucb.step import Player, new_player, next_arm, runs_compiled
 
 CHUNK = 10_000  # events between two looks at the keyboard
@@ -107,6 +108,7 @@ def replay(
     True
     """
     check_replay(log, model)
+    policy = check_policy(policy)
     lives = whole_number("lives", lives)
     name, n = getattr(policy, "name", type(policy).__name__), len(log.arm)
     matches, every, rates, logged = list[int](), list[Integers](), np.empty(lives), np.empty(lives)

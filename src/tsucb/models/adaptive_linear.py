@@ -404,9 +404,11 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
     """Move the noise to its fixed point: by the votes, of all arms together, and of each arm.
 
     Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
-    the fit has left to tell of the noise.
+    the fit has left to tell of the noise. If it has none, the noise stays.
     """
     vote, total = 1.0 / (left + VOTE), left.sum()
+    if total == 0.0:  # sums that have faded to fewer rewards than they have determined directions
+        return
     worth = NOISE_WORTH * np.exp(-total / (FIRM * max(left.size, 1)))
     by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + (vote * left).sum())
     worth = NOISE_WORTH * np.exp(-total / FIRM)

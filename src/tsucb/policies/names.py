@@ -76,6 +76,19 @@ def samples_of(name: str) -> int:
     return int(match[1]) if match else 1
 
 
+def check_policy(policy: Any, name: str = "policy") -> Any:
+    """Return a policy, also by its printed name; raise TypeError for anything else.
+
+    >>> check_policy("TS-UCB(10)")
+    TSUCB(samples=10)
+    """
+    if isinstance(policy, str):
+        return named_policy(policy)
+    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+        raise TypeError(f"{name} must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+    return policy
+
+
 def usual_ucb(model: Any, horizon: int) -> Policy:
     """Return the policy that the paper calls UCB for this kind of model.
 

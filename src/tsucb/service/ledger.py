@@ -359,7 +359,7 @@ class Ledger:
 
     async def _rebuild(self, number: int) -> None:
         """Replace a loop by what the log makes of it, until that is up to date."""
-        background = self.turns.in_background
+        background = partial(self.turns.at_length, "made")
         try:
             while (loop := self._numbered.get(number)) and self.is_outdated(loop):
                 try:

@@ -265,7 +265,7 @@ async def events_after(
 @OPERATIONS.add("GET", f"{ALL}/export", READ)
 async def export(call: Call) -> Answer:
     """Export the log in the library's decision-log format, as one Parquet file."""
-    file = await call.service.turns.in_background(export_parquet, call.service, call.loop)
+    file = await call.service.turns.at_length("asked", export_parquet, call.service, call.loop)
     name = f'attachment; filename="{call.loop.name}.parquet"'.encode()
     kind = b"application/vnd.apache.parquet"
     return Answer(200, b"", kind, [(b"content-disposition", name)], file)
@@ -279,8 +279,8 @@ async def evaluate(
     most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = MOST_COMPARED,
 ) -> Any:
     """Estimate what other configurations would have earned."""
-    found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, agents, most
+    found = await call.service.turns.at_length(
+        "asked", comparison, call.service, call.loop, agents, most
     )
     return {
         "decisions": found.decisions,

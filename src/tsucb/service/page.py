@@ -292,8 +292,8 @@ async def evaluate(call: Call, *, policy: str = "", forgetting: float = 1.0) -> 
     if not policy:
         raise ValueError("give the policy that is to be compared")
     agents = {policy: {"policy": policy, "forgetting": forgetting}}
-    found = await call.service.turns.in_background(
-        comparison, call.service, call.loop, agents, native.MOST_COMPARED
+    found = await call.service.turns.at_length(
+        "asked", comparison, call.service, call.loop, agents, native.MOST_COMPARED
     )
     return await show_loop(call, compared=found, form=call.form)
 

@@ -26,7 +26,7 @@ SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody e
 LEASE = 2.0  # seconds for which a server leads after it was last heard of
 IDLE = 1_000  # milliseconds after which the transaction of a paused server is ended
 # Seconds that a statement may take before the database counts as lost, by connection.
-PATIENCE = {"writer": 2.0, "leader": 1.0, "reader": 20.0, "keeper": 20.0}
+PATIENCE = {"writer": 2.0, "leader": 1.0, "reader": 20.0, "news": 20.0, "keeper": 20.0}
 WATCH = 0.1  # seconds between looks at statements that take too long
 ATTEMPTS = 5  # to append, where another server writes the same keys at the same time
 
@@ -151,7 +151,7 @@ class PostgresStore(Store):
         except psycopg.errors.UniqueViolation as error:
             raise Conflict(f"it is there already: {one_line(error)}") from error
         except psycopg.Error as error:
-            done = "read" if name == "reader" else "written"
+            done = "read" if name in ("reader", "news") else "written"
             raise StoreError(f"the log could not be {done}: {one_line(error)}") from error
         finally:
             self._deadlines.pop(name, None)

@@ -74,8 +74,8 @@ class Question(msgspec.Struct, frozen=True, gc=False):
         """
         settings, learner = loop.settings, loop.learner
         online = settings.mode == "online"
-        h = settings.holdout if online else 0.0
-        f = 1.0 - h
+        share = settings.holdout if online else 0.0
+        h, f = share, 1.0 - share
         excluded = set(self.excluded)
         left, ranking = [arm for arm in offered if arm not in excluded], None
         if learner is not None and self.is_list(loop) and left and not held:
@@ -102,7 +102,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
             if not online:
                 chances = [float(each == arm) for each in arms]
             own = chances[arms.index(arm)]
-            if h:
+            if share:
                 both = h + f
                 pairs = zip(arms, chances, strict=True)
                 chances = [(h * (each == baseline) + f * p) / both for each, p in pairs]

@@ -16,7 +16,9 @@ Found = TypeVar("Found")
 
 SLOWER = 0.1  # share of the time that passes by which a clock that is ahead goes slower
 LOOP_THREADS = 2  # for folding and deciding of slow loops
-BACKGROUND_THREADS = 2  # for compiling, evaluating, exporting, relearning
+BACKGROUND_THREADS = 5  # for compiling, evaluating, exporting, relearning
+# Of what may take minutes, this many of a kind have a thread at a time: others find one meanwhile.
+LONG = {"asked": 2, "made": 2}
 
 
 class SteadyClock:
@@ -95,6 +97,7 @@ class Turns:
         self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
         self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
+        self._long = {kind: asyncio.Semaphore(most) for kind, most in LONG.items()}
 
     def do(
         self, loop: int, slow: bool, work: Callable[[], Found]
@@ -120,6 +123,11 @@ class Turns:
         """Return what a function returns that may take seconds."""
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._background, function, *arguments)
+
+    async def at_length(self, kind: str, function: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what a function returns that may take minutes: what a client asked, or a loop."""
+        async with self._long[kind]:
+            return await self.in_background(function, *arguments)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin something for which nobody waits."""

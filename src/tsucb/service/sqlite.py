@@ -45,16 +45,16 @@ class SqliteStore(Store):
         make_private(self.folder)
         try:
             self._lock_file = os.fdopen(locked(self.folder / LOCK))
-        except OSError:
+        except BlockingIOError:
             message = f"{self.folder} is in use by another process; stop that first"
             raise StoreError(message) from None
         # The writer appends; readers must not wait for it, nor it for them.
         self._locks = {name: threading.RLock() for name in ("writer", "reader", "snapshot")}
-        self._locks["keeper"] = self._locks["writer"]
+        self._locks["keeper"], self._locks["news"] = self._locks["writer"], self._locks["reader"]
         path = self.folder / FILE
         try:
             self._connections = dict.fromkeys(("writer", "keeper"), self._connect(vfs))
-            self._connections["reader"] = self._connect(vfs)
+            self._connections |= dict.fromkeys(("reader", "news"), self._connect(vfs))
         except (apsw.Error, OSError) as error:
             self._lock_file.close()
             raise StoreError(f"{path} cannot be opened: {error}") from error
@@ -85,7 +85,7 @@ class SqliteStore(Store):
         except apsw.ConstraintError as error:
             raise Conflict(f"it is there already: {error}") from error
         except (apsw.Error, UnicodeDecodeError) as error:  # the latter from damaged texts
-            done = "read" if name == "reader" else "written"
+            done = "read" if name in ("reader", "news") else "written"
             raise StoreError(f"the log could not be {done}: {error}") from error
 
     def _roll_back(self, name: str) -> None:

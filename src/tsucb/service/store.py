@@ -323,9 +323,9 @@ class Store:
                 self._roll_back(name)
                 raise
 
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._locks["reader"]:
-            return self._execute("reader", query, values)
+    def _rows(self, query: str, *values: Any, name: str = "reader") -> list[tuple[Any, ...]]:
+        with self._locks[name]:
+            return self._execute(name, query, values)
 
     def _prepare(self, execute: Execute, where: str, empty: bool) -> None:
         """Make the tables in an empty database; raise StoreError if they are of another version."""
@@ -379,7 +379,7 @@ class Store:
 
     def last(self) -> int:
         """Return the position of the last event, 0 if there is none."""
-        return int(self._rows(self.LAST)[0][0])
+        return int(self._rows(self.LAST, name="news")[0][0])
 
     def read(self, after: int, loop: int | None = None, until: int | None = None) -> Iterator[Row]:
         """Yield the events after a position and at most `until`, of one loop or of all, in order.
@@ -397,8 +397,11 @@ class Store:
     ) -> Iterator[tuple[Row, bool]]:
         """Yield events, and whether their checksums are wrong."""
         end = self.last() if until is None else until
-        condition, which = ("", []) if loop is None else ("AND loop = ?", [loop])
-        first = self._rows(FIRST, loop)
+        # Whoever appends reads what others did: for that it does not wait for what clients look up.
+        name, condition, which = "news", "", list[int]()
+        if loop is not None:
+            name, condition, which = "reader", "AND loop = ?", [loop]
+        first = self._rows(FIRST, *which) if which else []
         after = max([after, *(number - 1 for (number,) in first)])
         query = (
             f"SELECT {COLUMNS} FROM tsucb_events WHERE position > ? AND position <= ? "
@@ -406,8 +409,8 @@ class Store:
         )
         rows: list[tuple[Any, ...]] = []
         while after < end:
-            rows = self._rows(query, after, end, *which, CHUNK)
-            if self._rows(FIRST, loop) != first:
+            rows = self._rows(query, after, end, *which, CHUNK, name=name)
+            if which and self._rows(FIRST, *which) != first:
                 raise Conflict("the log of the loop was condensed meanwhile; try again")
             for position, number, subject, person, key, body, total in rows:
                 row = Row(number, subject, person, key, body, position=position)

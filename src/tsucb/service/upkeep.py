@@ -269,7 +269,7 @@ class Upkeep:
             if now is None or self.ledger.is_outdated(now):
                 return False
             known = self.ledger.position
-            found = await self.turns.in_background(self.condensed, loop, before, known)
+            found = await self.turns.at_length("made", self.condensed, loop, before, known)
             if found is None:
                 return False
             detail = f"older than {days} days"

@@ -12,6 +12,7 @@ from tsucb.environments.environment import Environment, begin, fill_normal
 from tsucb.models.linear import Linear
 from tsucb.models.model import update
 from tsucb.numeric.arrays import Floats, inner
+from tsucb.policies.names import named_policy
 from tsucb.record import derived
 from tsucb.sets.arm_set import ArmSet, features, support
 from tsucb.sets.rules import pick, theta
@@ -124,7 +125,8 @@ def check_model(model: Any, arms: ArmSet) -> None:
 
 
 def check_policy(policy: Any) -> Any:
-    """Return the policy; raise TypeError if it does not play on sets."""
+    """Return a policy, also by its name; raise TypeError if it does not play on sets."""
+    policy = named_policy(policy) if isinstance(policy, str) else policy
     if not offers(pick, type(policy)):
         raise TypeError(
             f"{getattr(policy, 'name', type(policy).__name__)} does not play on sets; use TSUCB, "

@@ -21,6 +21,7 @@ from tsucb.environments.environment import Environment
 from tsucb.models.model import Model, trains
 from tsucb.models.structure import side_by_side
 from tsucb.numeric.arrays import Integers
+from tsucb.policies.names import check_policy
 from tsucb.simulation.loop import Run, RunRecord
 from tsucb.simulation.result import Simulation
 from tsucb.step import initial_pulls, require_model, runs_compiled
@@ -55,7 +56,8 @@ def simulate(
         From `tsucb.models`, or any object with `start(arms, rng)`,
         `belief(state, context, arms, step=…, rng=…)` and `update(state, context, arm, reward)`.
     policies
-        Policies, or a mapping of names to policies; each any object with `choose(belief, rng)`.
+        Policies, or a mapping of names to policies; each any object with `choose(belief, rng)`, or
+        a printed name such as "TS-UCB(10)".
         Classes in plain Python run in the same loop, interpreted: a hundred times slower.
     horizon
         T, the number of steps of a run.
@@ -177,9 +179,10 @@ def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any
     """Return the policies by name; raise an error if there are none or two of one name."""
     if isinstance(policies, Mapping):
         named = {str(name): policy for name, policy in policies.items()}
-    elif hasattr(policies, "choose"):
+    elif isinstance(policies, str) or hasattr(policies, "choose"):
         raise TypeError("policies must be a list, such as [tsucb.Thompson(), tsucb.TSUCB(1)]")
     else:
+        policies = [check_policy(policy) for policy in policies]
         names = [getattr(policy, "name", type(policy).__name__) for policy in policies]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -190,10 +193,7 @@ def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any
         named = dict(zip(names, policies, strict=True))
     if not named:
         raise ValueError("no policy was given; give at least one")
-    for name, policy in named.items():
-        if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-            raise TypeError(f"policy {name!r} has no method choose(belief, rng); give an instance")
-    return named
+    return {name: check_policy(policy, f"policy {name!r}") for name, policy in named.items()}
 
 
 def run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:

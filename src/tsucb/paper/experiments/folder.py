@@ -111,7 +111,7 @@ class Folder:
             return None
         try:
             return locked(self.path)
-        except OSError:
+        except BlockingIOError:
             raise ValueError(
                 f"{self.path} is in use by another process; wait, or give --out another folder"
             ) from None

@@ -156,8 +156,8 @@ async def run(call: Call, evaluation: dict[str, Any], start: float, end: float) 
     """Make an evaluation, after those that were begun before, and keep it if it is still wanted."""
     try:
         async with call.protocol.one_at_a_time:
-            await call.service.turns.in_background(
-                evaluate, call.service, call.loop, evaluation, start, end
+            await call.service.turns.at_length(
+                "asked", evaluate, call.service, call.loop, evaluation, start, end
             )
         evaluation["status"] = "Succeeded"
     except (ValueError, TypeError) as error:
