@@ -208,7 +208,7 @@ def test_what_was_accepted_can_be_saved_and_loaded(kind, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("seed", [14, 15, 46, 47])
+@pytest.mark.parametrize("seed", [14, 15, 46, 47, 662])
 def test_calls_after_which_an_agent_could_not_be_saved(seed, tmp_path):
     drive(list(KINDS)[seed % len(KINDS)], seed, tmp_path, 30, extreme=True)
 

@@ -84,6 +84,7 @@ NONE = 3
 OWN_SLOPES = LEVEL  # the guess for an arm's own slopes, all together: small, see `LEVEL`
 SMALL = 40  # coefficients: up to this many, posteriors follow from the last step of the variances
 HALF = 0.5  # when this much is left of what was known at the last refresh, the next is due
+ROUNDING = 1e-9  # share of a sum
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
 
@@ -233,7 +234,7 @@ class HybridLinear(LearnedPrior):
         """Let some arms go, in place: what they taught of all arms stays, their own effect goes."""
         moments, count = state.moments[arms], state.weights[arms]
         lines = product(transposed(state.own[arms]), moments)  # Wₖ = own ownᵀ / σ²
-        state.gone[:] += gram(lines.reshape(-1, lines.shape[2])) / state.variance
+        state.gone[:] += within(state, gram(lines.reshape(-1, lines.shape[2])) / state.variance)
         vote = 1.0 / (state.faded * count + BALANCE)
         totals = count, moments[:, 0, -1], state.square[arms]
         state.votes[:] += [(vote * total).sum() for total in totals]
@@ -367,6 +368,17 @@ class HybridLinear(LearnedPrior):
         state.variance[0] = found.noise
         state.active[:] = found.block < NONE
         state.active[0] = True
+
+
+def within(state: HybridState, gone: Floats) -> Floats:
+    """Return what arms that leave have taught, reduced to what all rewards can have.
+
+    It is more only where columns differ so much in size that `own` has lost its digits.
+    """
+    whole, wanted = state.gram.diagonal(), gone.diagonal()
+    room = np.maximum(whole - state.gone.diagonal(), 0.0) + ROUNDING * whole
+    shares = np.divide(room, wanted, out=np.ones(whole.size), where=wanted > room)
+    return np.asarray(gone * shares.min())
 
 
 def own_effects(found: HybridPosteriors) -> tuple[Floats, Floats]:
