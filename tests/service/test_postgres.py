@@ -297,6 +297,22 @@ def test_two_services_in_one_database_lead_both(database, stores, clock):
     assert [store.lead(0.0)[0] for store in found] == [True, True]
 
 
+def test_a_slow_start_is_not_ended_by_the_database(schema, stores, monkeypatch):
+    """Where the machine has other things to do, seconds may pass between two statements."""
+    from tsucb.service.postgres import PostgresStore
+
+    stores(schema)
+    execute = PostgresStore._execute
+
+    def slow(self, name, query, values=()):
+        time.sleep(1.3)
+        return execute(self, name, query, values)
+
+    monkeypatch.setattr(PostgresStore, "_execute", slow)
+    (store,) = stores(schema)
+    assert store.loops() == {}
+
+
 def test_a_database_that_is_not_there_is_one_sentence():
     pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
     from tsucb.service.postgres import PostgresStore

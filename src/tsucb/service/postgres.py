@@ -23,6 +23,7 @@ from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.store import Execute, Row, Store, Transaction, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
+IS_EMPTY = "SELECT to_regclass('tsucb_last') IS NULL"
 LEASE = 2.0  # seconds for which a server leads after it was last heard of
 IDLE = 1_000  # milliseconds after which the transaction of a paused server is ended
 # Seconds that a statement may take before the database counts as lost, by connection.
@@ -99,10 +100,15 @@ class PostgresStore(Store):
         self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._deadlines: dict[str, float] = {}  # of statements that are executed now
         self._closed = threading.Event()
-        with self._transaction() as execute:
-            execute("SELECT pg_advisory_xact_lock(?)", (SETUP,))
-            ((empty,),) = execute("SELECT to_regclass('tsucb_last') IS NULL")
-            self._prepare(execute, "the database", empty)
+        at_once = partial(self._execute, "writer")
+        ((empty,),) = at_once(IS_EMPTY)
+        if empty:
+            with self._transaction() as execute:
+                execute("SELECT pg_advisory_xact_lock(?)", (SETUP,))
+                ((empty,),) = execute(IS_EMPTY)  # another server may have made them meanwhile
+                self._prepare(execute, "the database", empty)
+        else:  # no transaction, which the database would end where this process has to wait
+            self._prepare(at_once, "the database", empty=False)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     # Connections
