@@ -2,30 +2,47 @@
 
     python tests/forgery.py 100000
     python tests/forgery.py logs 5000
+    python tests/forgery.py folders 5000
+    python tests/forgery.py news 5000
 
 Every mutant must be refused by one `ValueError`, soon, or give an agent that decides and learns
 without a number that is not finite, and that can be saved and loaded again. Decision logs that lie,
-as journals and as Parquet files, must be refused in the same way, or be read and reported.
+as journals and as Parquet files, must be refused in the same way, or be read and reported; so must
+folders of experiments, and days of the news log with click models and the Excel file of jester.
 """
 
 import contextlib
 import faulthandler
+import gzip
 import hashlib
 import io
 import json
 import math
 import resource
+import shutil
+import struct
 import sys
 import tempfile
 import time
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import tsucb
 from tsucb.agent.decision_log import write_parquet
 from tsucb.logs.live import report
+from tsucb.paper.datasets.sources import csv_from_archive
+from tsucb.paper.experiments import reproduce
+from tsucb.paper.experiments.folder import Folder, checksum_of
+from tsucb.paper.experiments.report import write_results
+from tsucb.paper.news.clicks import ClickModel
+from tsucb.paper.news.generate import make_news
+from tsucb.paper.news.parser import read_day
+from tsucb.paper.theorems import Theorems
 
 SLOW = 2.0  # seconds of the processor for one mutant that are too many
 PATIENCE = 60  # seconds after which a mutant is taken to hang
@@ -296,12 +313,7 @@ def forge_log(rng, rows, folder):
         with contextlib.suppress(TypeError, ValueError, AttributeError, OverflowError):
             write_parquet([rows], file := io.BytesIO())  # which writes only what fits its columns
             data, path = file.getvalue(), folder / "1.parquet"
-    if rng.random() < 0.3:
-        spoiled = bytearray(data)
-        for _ in range(int(rng.integers(1, 4))):
-            spoiled[rng.integers(len(spoiled))] = rng.integers(256)
-        data = bytes(spoiled)
-    path.write_bytes(data)
+    path.write_bytes(spoiled(rng, data) if rng.random() < 0.3 else data)
 
 
 def examine_log(folder):
@@ -338,11 +350,229 @@ def fuzz_logs(mutants, seed=0, report=None):
     return counts, failures
 
 
+# Folders of experiments
+
+
+class Plain(Theorems):
+    """An experiment without figures, which take longer than all else."""
+
+    def figures(self, rows, summary):
+        return []
+
+
+def new_folder(place):
+    """Return a small experiment that is measured in this folder."""
+    experiment = Plain(
+        runs=2, policies=("TS",), horizon=1_000, arms=(2,), features=(2,), ball_features=(),
+        short_horizons=(10,),
+    )  # fmt: skip
+    reproduce(experiment, place)
+    return experiment
+
+
+def other_column(rng, rows):
+    """Return numbers, or anything else, for a column of some rows."""
+    number, thing = (some[rng.integers(len(some))] for some in (NUMBERS, THINGS))
+    return [
+        [number] * rows, [thing] * rows, [[number] * 3] * rows, [[1.0] * 10_000] * rows,
+        [[[1.0]]] * rows, [None] * rows, [b"\xff"] * rows, [{"a": 1}] * rows, ["9" * 400] * rows,
+        list(range(rows)), [float("nan")] * rows, [True] * rows,
+    ][rng.integers(12)]  # fmt: skip
+
+
+def forge_folder(rng, folder):
+    """Change a task, with the checksum that fits it, or the settings of an experiment."""
+    if rng.random() < 0.2:
+        values = {"it": json.loads((folder / "settings.json").read_text())}
+        mutate_entry(rng, values)
+        (folder / "settings.json").write_text(json.dumps(values.get("it")))
+        return
+    paths = sorted((folder / "tasks").iterdir())
+    path = paths[rng.integers(len(paths))]
+    table, rows = pq.read_table(path), pq.read_metadata(path).num_rows
+    names, kind = table.column_names, rng.integers(7)
+    at = int(rng.integers(len(names)))
+    with contextlib.suppress(pa.ArrowException, TypeError, OverflowError):  # no such column
+        if kind == 0:
+            table = table.set_column(at, names[at], pa.array(other_column(rng, rows)))
+        elif kind == 1:
+            table = table.append_column(str(rng.choice([*names, "x"])), pa.array([1.0] * rows))
+        elif kind == 2:
+            table = table.drop_columns(names[at])
+        elif kind == 3:
+            table = table.slice(0, int(rng.integers(rows))) if at else pa.concat_tables([table] * 2)
+        elif kind in (4, 5):
+            key = (b"PANDAS_ATTRS", b"pandas")[kind - 4]
+            told = {"it": json.loads(table.schema.metadata[key])}
+            mutate_entry(rng, told)
+            text = "[" * 100_000 if rng.random() < 0.03 else json.dumps(told.get("it"))
+            table = table.replace_schema_metadata({**table.schema.metadata, key: text.encode()})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=None if rng.random() < 0.9 else 1)
+    content = spoiled(rng, file.getvalue()) if kind == 6 else file.getvalue()
+    path.unlink()
+    key = path.stem.rpartition(".")[0]
+    (folder / "tasks" / f"{key}.{checksum_of(content)}.parquet").write_bytes(content)
+
+
+def spoiled(rng, content):
+    """Return bytes of which a few differ, or the last are missing."""
+    changed = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        changed[rng.integers(len(changed))] = rng.integers(256)
+    return bytes(changed[: rng.integers(len(changed)) if rng.random() < 0.2 else None])
+
+
+def examine_folder(folder, experiment):
+    """Return "refused" or "read" for a forged folder; raise AssertionError for anything else."""
+
+    def read():
+        with contextlib.closing(Folder(folder, experiment, other_code=True)) as opened:
+            if opened.pending():  # it would be measured
+                raise ValueError("nothing")
+            table = write_results(opened).summary
+            numbers = table.select_dtypes("number").to_numpy()
+            assert not np.isinf(numbers).any(), table
+
+    outcome = in_one_sentence(read)
+    assert not list(folder.rglob(".*.part")), "left half written"
+    return outcome
+
+
+def in_one_sentence(read):
+    """Return "read" or "refused" for a call that reads; raise AssertionError for anything else."""
+    begun, outcome = time.process_time(), "read"
+    try:
+        with np.errstate(all="ignore"):
+            read()
+    except (ValueError, TypeError, OSError) as error:  # of which a command makes one line
+        outcome, text = "refused", str(error)
+        assert len(text) < 1000, text
+        assert "\n" not in text, text
+    took = time.process_time() - begun
+    assert took < SLOW, f"{outcome} after {took:.1f} s"
+    return outcome
+
+
+def fuzz_folders(mutants, seed=0, report=None):
+    """Examine this many forged folders of experiments; return what became of them."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as place:
+        sound, forged = Path(place, "sound"), Path(place, "forged")
+        experiment = new_folder(sound)
+
+        def one():
+            shutil.rmtree(forged, ignore_errors=True)
+            shutil.copytree(sound, forged)
+            forge_folder(rng, forged)
+            return examine_folder(forged, experiment)
+
+        return repeated(one, mutants, report)
+
+
+# The news log, click models, and the Excel file of jester
+
+
+def forge_news(rng, text, model, place):
+    """Write a day, a click model or an Excel file with something wrong; return what reads it."""
+    kind = rng.integers(3)
+    if kind == 0:
+        lines = text.split(b"\n")
+        for _ in range(int(rng.integers(1, 5))):
+            at = rng.integers(len(lines))
+            number = str(NUMBERS[rng.integers(len(NUMBERS))]).encode()
+            fields = lines[at].split(b" ")
+            fields[rng.integers(len(fields))] = (
+                number, b"id-" + number, b"|id-" + number, b"|user", b"", b"\xff\0", b"x\n",
+                b" ".join(fields),
+            )[rng.integers(8)]  # fmt: skip
+            lines[at] = b" ".join(fields)
+        content = gzip.compress(b"\n".join(lines), 1)
+        day = place / "day.gz"
+        day.write_bytes(spoiled(rng, content) if rng.random() < 0.4 else content)
+        return lambda: read_day(day).logged_data()
+    if kind == 1:
+        arrays = {name: value.copy() for name, value in model._asdict().items()}
+        name = list(arrays)[rng.integers(3)]
+        for_type = np.asarray(other_column(rng, len(arrays[name])), object)
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            arrays[name] = np.array(for_type.tolist(), rng.choice(["<f8", "<i4", "<i8", "U9", "O"]))
+        file = place / "clicks.npz"
+        with zipfile.ZipFile(file, "w", rng.choice([0, 0, 0, 8, 12, 14])) as archive:
+            for each, values in arrays.items():
+                np.save(content := io.BytesIO(), values)
+                data = content.getvalue()
+                if rng.random() < 0.3:  # the description of shape and type
+                    head = (
+                        spoiled(rng, data[:128]) if rng.random() < 0.5 else lying(rng, data[:128])
+                    )
+                    data = head + data[128:]
+                if rng.random() > 0.05:
+                    archive.writestr(each + ".npy", data)
+        if rng.random() < 0.2:
+            file.write_bytes(spoiled(rng, file.read_bytes()))
+        return lambda: ClickModel.load(file)
+    cells = b"".join(
+        struct.pack("<HHHHBBBd", 3, 15, row, column, 0, 0, 0, float(rng.normal()))
+        for row in range(3)
+        for column in range(4)
+    )
+    sheet = struct.pack("<HHHH", 9, 4, 2, 16) + cells + struct.pack("<HH", 10, 0)
+    archive = place / "jester.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("a.xls", spoiled(rng, sheet) if rng.random() < 0.9 else sheet)
+    return lambda: csv_from_archive(archive)
+
+
+def lying(rng, head):
+    """Return the head of an array's file that names another shape or type."""
+    shape = (b"(9999999999999,)", b"(-1,)", b"(10000000000000000000000,)", b"(3, 3)", b"()", b"x")
+    said = b"{'descr': '<f8', 'fortran_order': False, 'shape': %s}" % shape[rng.integers(6)]
+    return head[:10] + said.ljust(len(head) - 11) + b"\n"
+
+
+def fuzz_news(mutants, seed=0, report=None):
+    """Examine this many forged days, click models and Excel files; return what became of them."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as place:
+        [path] = make_news(place, days=1, lines=300)
+        text = gzip.decompress(path.read_bytes())
+        model = ClickModel.load(f"{place}/truth.npz")
+
+        def one():
+            read = forge_news(rng, text, model, Path(place))
+            xlrd_says = contextlib.redirect_stdout(io.StringIO())
+            with xlrd_says:
+                return in_one_sentence(read)
+
+        return repeated(one, mutants, report)
+
+
+def repeated(one, mutants, report):
+    """Return how often `one` had which outcome, and what failed."""
+    counts, failures = {"refused": 0, "read": 0}, []
+    for number in range(mutants):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
+            try:
+                counts[one()] += 1
+            except Exception as error:
+                failures.append((number, type(error).__name__, str(error)[:200]))
+            faulthandler.cancel_dump_traceback_later()
+        if report and number % 1000 == 999:
+            report(number + 1, counts, len(failures))
+    return counts, failures
+
+
+KINDS = {"logs": fuzz_logs, "folders": fuzz_folders, "news": fuzz_news}
+
+
 def main():
     """Run as the first lines of this file say."""
     begun, words = time.perf_counter(), sys.argv[1:]
-    work = fuzz_logs if words[:1] == ["logs"] else fuzz
-    words = words[work is fuzz_logs :]
+    work = KINDS.get(words[0], fuzz) if words else fuzz
+    words = words[work is not fuzz :]
     how_many = int(words[0]) if words else 100_000
     seed = int(words[1]) if len(words) > 1 else 0
     more = {"folder": words[2]} if len(words) > 2 else {}

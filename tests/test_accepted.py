@@ -281,6 +281,8 @@ if __name__ == "__main__":
                 drive(kind, n, Path(folder), 30, extreme=True)
             except Exception as error:
                 failures.setdefault(kind, []).append(f"{n}: {type(error).__name__}: {error}"[:200])
+            if n % 100 == 99:
+                print(n + 1, "agents,", sum(map(len, failures.values())), "failed", flush=True)
     for kind, found in failures.items():
         print(kind, len(found), found[:3])
     print(sum(map(len, failures.values())), "of", sys.argv[1], "agents could not be saved")

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import http.server
 import os
+import struct
 import threading
 import tracemalloc
 import zipfile
@@ -391,6 +392,18 @@ def test_jester_is_made_from_the_zipped_excel_file(
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("jester-data-1.xls", b"excel")
     assert sources.csv_from_archive(archive) == b"74,-7.82,99\n100,4.08,1.5"
+
+
+def test_an_excel_file_that_lies_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("xlrd", reason="reads the Excel file: pip install 'tsucb[paper]'")
+    begin, end = struct.pack("<HHHH", 9, 4, 2, 16), struct.pack("<HH", 10, 0)
+    text = struct.pack("<HHHHBBBB", 4, 10, 0, 0, 0, 0, 0, 2) + b"no"
+    for sheet in (b"", begin, begin + text + end, begin + b"\x03\0\x0f\0" + end, b"\xd0\xcf" * 99):
+        archive = tmp_path / "archive.zip"
+        with zipfile.ZipFile(archive, "w") as zipped:
+            zipped.writestr("jester-data-1.xls", sheet)
+        with pytest.raises(ValueError, match="no zipped Excel file"):
+            sources.csv_from_archive(archive)
 
 
 def test_what_jester_sends_is_not_unpacked_if_it_is_too_large(

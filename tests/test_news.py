@@ -1,6 +1,8 @@
 """The news log: reading, malformed lines, the generator and the click model."""
 
 import gzip
+import io
+import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -201,6 +203,24 @@ def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
         read_day(path)
 
 
+def test_a_file_of_mostly_malformed_lines_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parser, "MOST_SKIPPED", 1_000)
+    path = write(tmp_path, [GOOD, *1_000 * [""], GOOD])
+    assert read_day(path).problems == (SkippedLines("wrong field", 1_000, 2),)
+    path.write_bytes(gzip.compress(f"{GOOD}\n".encode() + b"\n" * (1 << 20)))
+    with pytest.raises(ValueError, match="more than 1,000 malformed lines"):
+        read_day(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_what_is_no_file_is_no_day(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ydata-fp-td-clicks-v2_0.20111002.gz")
+    with pytest.raises(ValueError, match="holds no news log"):
+        log_files(tmp_path)
+
+
 def test_a_file_of_very_many_members_is_read(tmp_path: Path) -> None:
     path = tmp_path / "members.gz"
     path.write_bytes(2_000 * gzip.compress(b"") + gzip.compress(f"{GOOD}\n".encode()))
@@ -216,6 +236,8 @@ def test_a_click_model_that_lies_is_refused(
         truth._replace(articles=truth.articles.astype(float)),
         truth._replace(weights=truth.weights[:, :5]),
         truth._replace(intercept=np.full_like(truth.intercept, np.nan)),
+        truth._replace(intercept=np.full_like(truth.intercept, 1e300)),
+        truth._replace(intercept=truth.intercept.astype(str)),
     ):
         wrong.save(tmp_path / "wrong.npz")
         with pytest.raises(ValueError, match=r"wrong.npz is no click model"):
@@ -224,10 +246,22 @@ def test_a_click_model_that_lies_is_refused(
     content[len(content) // 2] ^= 1
     (tmp_path / "flipped.npz").write_bytes(content)
     (tmp_path / "text.npz").write_bytes(b"nothing")
+    np.save(array := io.BytesIO(), truth.intercept)
+    size = f"({len(truth.intercept)},)".encode()
+    lies = {
+        "huge": array.getvalue().replace(size.ljust(20), b"(999999999999999999,)"[:20]),
+        "long": array.getvalue().replace(size.ljust(16), b"(9999999999999,)"),
+        "cut": array.getvalue().replace(b"), }", b"   "),
+        "bytes": b"no array",
+    }
+    for name, content in lies.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            for each in ClickModel._fields:
+                archive.writestr(each + ".npy", content)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("articles.npy", bytes(1 << 26))
     monkeypatch.setattr(clicks, "MOST_BYTES", 1 << 25)
-    for name in ("flipped.npz", "text.npz", "bomb.npz"):
+    for name in ("flipped.npz", "text.npz", "bomb.npz", *(f"{lie}.npz" for lie in lies)):
         with pytest.raises(ValueError, match=rf"{name} is no click model"):
             ClickModel.load(tmp_path / name)
 

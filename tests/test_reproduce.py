@@ -65,6 +65,9 @@ class Dice(Experiment):
     def block(self, cell, policy):
         return 2
 
+    def numbers(self, cell):
+        return {"regret": 0, "curve": self.throws}
+
     def run(self, cell, policy, runs):
         if (cell, policy, runs.start) in broken:
             raise RuntimeError("the die fell off the table")
@@ -355,11 +358,87 @@ def test_a_task_without_numbers_is_refused(tmp_path):
         table.set_column(place, "regret", pa.array(["many", "few"])),
         table.set_column(place, "regret", pa.array([np.nan, 1.0])),
         table.append_column("sides", sides),
+        table.set_column(place, "regret", pa.array([1e300, 1.0])),
+        table.set_column(place, "regret", pa.array([True, False])),
+        table.set_column(place, "regret", pa.array([[1.0], [2.0]])),
+        table.set_column(place + 1, "curve", pa.array([[1.0], [2.0]])),
+        table.set_column(place + 1, "curve", pa.array([[1.0] * 5, [np.nan] * 5])),
+        table.set_column(place + 1, "curve", pa.array([[1.0] * 4, [2.0] * 6])),
+        table.set_column(place + 1, "curve", pa.array([[1.0] * 1_000_000] * 2)),
+        table.drop_columns("run"),
+        table.drop_columns("regret"),
+        pa.table({f"c{i}": sides for i in range(20_000)}),
     ):
         pq.write_table(forged, tmp_path / "part")
         replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
-        with pytest.raises(ValueError, match=r"2_TS_0-1.* is damaged"):
+        with pytest.raises(ValueError, match=r"2_TS_0-1.* is damaged") as raised:
             reproduce(DICE, tmp_path)
+        assert len(str(raised.value)) < 600
+
+
+def test_what_a_task_says_of_itself_may_be_anything(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    [path] = (tmp_path / "tasks").glob("2_TS_0-1.*")
+    table, before = pq.read_table(path), everything(tmp_path)
+    said = json.loads(table.schema.metadata[b"PANDAS_ATTRS"])
+    for wrong in (
+        "x", "[" * 100_000, "5", json.dumps({"task": said["task"]}),
+        json.dumps(said | {"seconds": 10**400}), json.dumps(said | {"seconds": np.inf}),
+        json.dumps(said | {"seconds": "1"}), json.dumps(said | {"code": ["x"]}),
+        json.dumps(said | {"code": "x" * 1_000_000}), json.dumps(said | {"task": {}}),
+    ):  # fmt: skip
+        forged = {b"PANDAS_ATTRS": wrong.encode()}
+        pq.write_table(table.replace_schema_metadata(forged), tmp_path / "part")
+        replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
+        with pytest.raises(ValueError, match=r"2_TS_0-1.* is damaged") as raised:
+            reproduce(DICE, tmp_path)
+        assert len(str(raised.value)) < 600
+    (tmp_path / "part").unlink()
+    forged = {**table.schema.metadata, b"pandas": b'{"index_columns": 5}'}
+    pq.write_table(table.replace_schema_metadata(forged), tmp_path / "part")
+    replaced(tmp_path, "2_TS_0-1", (tmp_path / "part").read_bytes())
+    reproduce(DICE, tmp_path)  # pandas need not be told
+    after = everything(tmp_path)
+    assert all(after[str(tmp_path / name)] == before[str(tmp_path / name)] for name in TABLES)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    reproduce(DICE, tmp_path / "out", workers=1)
+    os.mkfifo(tmp_path / "out" / "tasks" / f"2_TS_0-1.{'0' * 16}.parquet")
+    with pytest.raises(ValueError, match=r"is damaged \(it is no file of up to"):
+        reproduce(DICE, tmp_path / "out")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "settings.json")
+    with pytest.raises(ValueError, match="is not the settings of an experiment"):
+        reproduce(DICE, tmp_path / "pipe")
+
+
+def test_unfinished_files_of_others_are_not_removed(tmp_path):
+    download = tmp_path / f"film.mkv{ASIDE}"
+    download.write_bytes(b"half")
+    with pytest.raises(ValueError, match="holds other files"):
+        reproduce(DICE, tmp_path)
+    download.unlink()
+    reproduce(DICE, tmp_path, workers=1)
+    download.write_bytes(b"half")
+    reproduce(DICE, tmp_path, workers=1)
+    assert download.exists()
+
+
+def test_settings_of_a_stranger_make_no_long_message(tmp_path):
+    reproduce(DICE, tmp_path, workers=1)
+    file = tmp_path / "settings.json"
+    settings = json.loads(file.read_text())
+    for wrong in (
+        settings | {f"x{i}": i for i in range(1_000)},
+        settings | {"x" * 100_000: 1},
+        settings | {"code": ["x" * 100_000], "runs": 3},
+    ):
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match="of other settings") as raised:
+            reproduce(DICE, tmp_path)
+        assert len(str(raised.value)) < 1_000
 
 
 def test_two_files_of_one_task_are_refused(tmp_path):
@@ -375,7 +454,7 @@ def test_two_files_of_one_task_are_refused(tmp_path):
 def test_a_worker_that_brings_back_too_few_runs_is_noticed(tmp_path, monkeypatch):
     run = Dice.run
     monkeypatch.setattr(Dice, "run", lambda self, *task: run(self, *task)[:1])
-    with pytest.raises(ValueError, match="brought back other runs"):
+    with pytest.raises(ValueError, match="brought back other rows: its runs"):
         reproduce(DICE, tmp_path, workers=1)
 
 

@@ -14,6 +14,11 @@ LARGEST = 1e30
 # What is closer to 0 counts as 0: whatever is divided by its square must stay finite, too.
 SMALLEST = 1e-30
 MOST = sys.float_info.max  # whole numbers beyond it, such as 10**400, are not finite floats
+# What can go wrong in putting something together from values of a file that do not fit.
+MISFITS = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError,
+    RecursionError,
+)  # fmt: skip
 LONGEST_SHOWN = 80  # letters of a value in a message
 
 

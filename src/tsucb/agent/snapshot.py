@@ -17,7 +17,7 @@ from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
 from tsucb.agent.open_decisions import OpenDecision, OpenDecisions, arms_and_rows
 from tsucb.agent.settings import plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
-from tsucb.checks import LARGEST
+from tsucb.checks import LARGEST, MISFITS
 from tsucb.contexts.readers import Reading, make_reader, restore_reader
 from tsucb.models.model import Model, trains
 from tsucb.models.state import State
@@ -35,11 +35,6 @@ from tsucb.policies.names import check_policy
 # What a file may name; nothing else is made from it.
 MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]
 POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
-# What can go wrong in putting an agent together from values that do not fit.
-MISFITS = (
-    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError,
-    RecursionError,
-)  # fmt: skip
 
 # Limits of what a file alone may ask for, so that it cannot make a process slow: give a model or a
 # policy beyond them to `load`.

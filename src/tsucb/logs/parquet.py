@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tsucb.checks import MISFITS
 from tsucb.extras import require
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}") from None
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, *MISFITS) as error:
         text = " ".join(str(error).split())[:300]
         raise ValueError(f"cannot read {path}: {text}") from None
 

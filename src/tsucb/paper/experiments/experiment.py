@@ -119,11 +119,18 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        """Measure; return one row per run, with at least the columns `run` and `regret`.
+        """Measure; return one row per run, with the columns `run` and those of `numbers`.
 
         The result depends on nothing but the arguments and the settings, as any thread, process or
         machine may call this. A regret curve goes in as a column of lists.
         """
+
+    def numbers(self, cell: Cell) -> dict[str, int]:
+        """Return the columns of `run` beside `run`, and the length of the lists in each.
+
+        That of a column of single numbers is 0.
+        """
+        return {"regret": 0}
 
     def steps(self, cell: Cell) -> int:
         """Return the steps of one run in a cell, for the display of speed."""

@@ -19,11 +19,15 @@ import pandas as pd
 import pyarrow as pa
 
 import tsucb
+from tsucb.checks import MISFITS, finite, shown, within
 from tsucb.files import ASIDE, locked, write_whole
+from tsucb.logs.parquet import open_parquet
 from tsucb.paper.experiments.experiment import Experiment, Task
 
-DIGITS = 16  # of a checksum in a file's name
+DIGITS = 16  # of a checksum in a file's name, and of that of the code
 MOST_SETTINGS = 1 << 20  # bytes of settings.json
+MOST_BYTES = 1 << 28  # of the file of a task: those of twenty runs have a few thousand
+ATTRIBUTES = b"PANDAS_ATTRS"  # where a Parquet file has what pandas calls `attrs`
 
 
 class Measured(NamedTuple):
@@ -54,14 +58,15 @@ class Folder:
         new = True
         if (path / "settings.json").exists():
             new = self._is_unmeasured(settings, other_code)
-        elif any(p.suffix != ASIDE for p in path.iterdir()):
+        elif not all(p.match(f".*{ASIDE}") for p in path.iterdir()):
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
             )
         self._lock = self._hold()
         try:
-            for leftover in path.rglob(f"*{ASIDE}"):
-                leftover.unlink()
+            for leftover in path.rglob(f".*{ASIDE}"):
+                if leftover.is_file():
+                    leftover.unlink()
             if new:  # before anything else: a folder without it is foreign
                 text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
                 self.write("settings.json", text)
@@ -77,7 +82,7 @@ class Folder:
         """
         found, there = self.path / "settings.json", None
         with suppress(ValueError, RecursionError):
-            if found.stat().st_size <= MOST_SETTINGS:
+            if found.is_file() and found.stat().st_size <= MOST_SETTINGS:
                 there = json.loads(found.read_text(encoding="utf-8"))
         if not isinstance(there, dict) or "experiment" not in there:
             raise ValueError(
@@ -88,10 +93,11 @@ class Folder:
             old, new = (json.dumps(values.get(name)) for values in (there, settings))
             if old != new:
                 short = max(len(old), len(new)) <= 40
-                differing.append(f"{name} is {old}, not {new}" if short else f"{name} differ")
+                named = name if name in settings else shown(name)
+                differing.append(f"{named} is {old}, not {new}" if short else f"{named} differ")
         if differing:
             raise ValueError(
-                f"{self.path} holds an experiment of other settings ({'; '.join(differing)}); "
+                f"{self.path} holds an experiment of other settings ({'; '.join(differing[:9])}); "
                 "give --out another folder, or the same options to continue that one"
             )
         if there.get("code") == settings["code"]:
@@ -99,9 +105,9 @@ class Folder:
         every, left = len(self.experiment.tasks()), len(self.pending())
         if 0 < left < every and not other_code:
             raise ValueError(
-                f"{self.path} was measured by other code of tsucb ({there.get('code')}, and this "
-                f"is {settings['code']}), and {left:,} of its {every:,} tasks are left; give --out "
-                "another folder, or --continue-other-code to mix both"
+                f"{self.path} was measured by other code of tsucb ({shown(there.get('code'))}, and "
+                f"this is {settings['code']!r}), and {left:,} of its {every:,} tasks are left; "
+                "give --out another folder, or --continue-other-code to mix both"
             )
         return left == every
 
@@ -136,6 +142,8 @@ class Folder:
                 if path.stem in keys:
                     raise self._damage(path, "its name has no checksum")
                 continue
+            if not path.is_file() or path.stat().st_size > MOST_BYTES:
+                raise self._damage(path, f"it is no file of up to {MOST_BYTES:,} bytes")
             if checksum_of(path.read_bytes()) != checksum:
                 raise self._damage(path, "its checksum differs")
             if key in found:
@@ -156,8 +164,10 @@ class Folder:
 
     def store(self, task: Task, rows: pd.DataFrame, seconds: float) -> None:
         """Write the file of a finished task."""
-        if list(rows.run) != list(task.runs):
-            raise ValueError(f"task {task.key} brought back other runs than it was asked for")
+        try:
+            self._check(task, rows)
+        except ValueError as error:
+            raise ValueError(f"task {task.key} brought back other rows: {error}") from None
         rows.attrs = {
             "task": self._label(task),
             "code": code_identity(),
@@ -178,25 +188,61 @@ class Folder:
         for task in self.experiment.tasks():
             path = files[task.key]
             try:
-                part = pd.read_parquet(path)
-                about, part.attrs = part.attrs, {}
+                part, about = self._rows(task, path)
                 if about["task"] != self._label(task):
                     raise ValueError("it is another task's")
-                if list(part.run) != list(task.runs):
-                    raise ValueError("its runs are not the task's")
-                if "regret" in part and not np.isfinite(part.regret.to_numpy(float)).all():
-                    raise ValueError("a regret is not finite")
-                for place, (name, value) in enumerate(zip(axes, task.cell, strict=True)):
-                    part.insert(place, name, value)
-                part.insert(len(axes), "policy", task.policy)
-                seconds.append([*task.cell, *task[1:], float(about["seconds"])])
-            except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
-                raise self._damage(path, str(error)) from None
+                code, took = about["code"], finite("seconds", about["seconds"])
+                if type(code) is not str or len(code) > DIGITS:
+                    raise ValueError(f"its code is {shown(code)}")
+            except (pa.ArrowException, OSError, *MISFITS) as error:
+                raise self._damage(path, " ".join(str(error).split())[:300]) from None
+            for place, (name, value) in enumerate(zip(axes, task.cell, strict=True)):
+                part.insert(place, name, value)
+            part.insert(len(axes), "policy", task.policy)
+            seconds.append([*task.cell, *task[1:], took])
             parts.append(part)
-            codes[str(about["code"])] = None
+            codes[code] = None
         names = [*axes, "policy", "first_run", "stop_run", "seconds"]
         times = pd.DataFrame(seconds, columns=names)
         return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
+
+    def _rows(self, task: Task, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """Return the rows of a task's file, and what the file says of itself.
+
+        Raise one of `MISFITS` if the rows are not the task's. That they are as many numbers as the
+        task's is known before they are read.
+        """
+        lengths = self._lengths(task)
+        file = open_parquet(path)
+        if file.metadata.num_rows != len(task.runs) or file.metadata.num_row_groups != 1:
+            raise ValueError("its runs are not the task's")
+        group, sizes = file.metadata.row_group(0), dict[str, int]()
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            sizes[name] = sizes.get(name, 0) + column.num_values
+        if sizes != {name: len(task.runs) * max(1, n) for name, n in lengths.items()}:
+            raise ValueError("its columns are not the task's")
+        # What it says for pandas is not needed, and could be anything.
+        rows = file.read().replace_schema_metadata(None).to_pandas()
+        self._check(task, rows)
+        return rows, json.loads(file.schema_arrow.metadata[ATTRIBUTES])
+
+    def _check(self, task: Task, rows: pd.DataFrame) -> None:
+        """Raise ValueError unless these can be the rows of a task, measured or read."""
+        lengths = self._lengths(task)
+        if rows.columns.tolist() != list(lengths):
+            raise ValueError("its columns are not the task's")
+        if list(rows.run) != list(task.runs):
+            raise ValueError("its runs are not the task's")
+        for name, length in lengths.items():
+            values = np.stack(rows[name].tolist())
+            shape = (len(rows), length) if length else (len(rows),)
+            if values.shape != shape or values.dtype.kind not in "iuf" or not within(values):
+                raise ValueError(f"its {name} are not finite numbers of shape {shape}")
+
+    def _lengths(self, task: Task) -> dict[str, int]:
+        """Return the columns of a task's rows, and the length of the lists in each."""
+        return {"run": 0, **self.experiment.numbers(task.cell)}
 
 
 @cache
@@ -212,7 +258,7 @@ def code_identity() -> str:
         content = path.read_bytes().replace(b"\r\n", b"\n")
         digest.update(f"\n{path.relative_to(package).as_posix()} {len(content)}\n".encode())
         digest.update(content)
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:DIGITS]
 
 
 def checksum_of(content: bytes) -> str:

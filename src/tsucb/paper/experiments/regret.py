@@ -76,6 +76,9 @@ class RegretExperiment(Experiment):
             {"run": list(runs), "regret": curves[:, -1], "curve": list(curves.astype(np.float32))}
         )
 
+    def numbers(self, cell: Cell) -> dict[str, int]:
+        return {"regret": 0, "curve": min(POINTS, self.steps(cell))}
+
     @property
     def rivals(self) -> list[str]:
         """The policies that have percentages of TS: all others, or none without TS."""

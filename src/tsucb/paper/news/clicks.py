@@ -1,18 +1,21 @@
 """Click rates of users on articles: one logistic regression for each article."""
 
 import os
+import tokenize
 import zipfile
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.checks import MISFITS, within
 from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 
 MOST_BYTES = 1 << 30  # bytes of a click model: those of a log have a few million
+# What else NumPy raises for a file that is cut, encrypted, or described in no Python.
+BROKEN = (EOFError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile)
 
 
 class ClickModel(NamedTuple):
@@ -57,13 +60,17 @@ class ClickModel(NamedTuple):
         """Read a model that `save` wrote."""
         try:
             with zipfile.ZipFile(path) as archive:
-                if sum(member.file_size for member in archive.infolist()) > MOST_BYTES:
+                members = archive.infolist()
+                if sum(member.file_size for member in members) > MOST_BYTES:
                     raise ValueError(f"it expands to more than {MOST_BYTES:,} bytes")
+                if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                    raise ValueError("it is compressed")
             with np.load(path) as file:
-                model = cls(**{name: file[name] for name in cls._fields})
+                model = cls(**{name: np.asarray(file[name]) for name in cls._fields})
             model.check()
-        except (ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no click model as `save` writes them: {error}") from None
+        except (*MISFITS, *BROKEN) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(f"{path} is no click model as `save` writes them: {reason}") from None
         return model
 
     def check(self) -> None:
@@ -72,7 +79,7 @@ class ClickModel(NamedTuple):
         kinds = ((size,), np.int32), ((size,), np.float64), ((size, FEATURES), np.float64)
         for name, (shape, kind) in zip(self._fields, kinds, strict=True):
             values = getattr(self, name)
-            if values.shape != shape or values.dtype != kind or not np.isfinite(values).all():
+            if values.shape != shape or values.dtype != kind or not within(values):
                 raise ValueError(f"{name} are not finite {kind.__name__} numbers of shape {shape}")
         if not (np.diff(self.articles) > 0).all():
             raise ValueError("articles are not in increasing order")

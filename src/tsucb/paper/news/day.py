@@ -81,7 +81,7 @@ class Day:
 
 def log_files(folder: str | os.PathLike[str]) -> list[Path]:
     """Return the log's files in a folder, one for each day, in the order of the days."""
-    files = sorted(Path(folder).glob(f"{NAME}*.gz"))
+    files = sorted(path for path in Path(folder).glob(f"{NAME}*.gz") if path.is_file())
     if not files:
         raise ValueError(
             f"{folder} holds no news log: expected files named {NAME}YYYYMMDD.gz; "

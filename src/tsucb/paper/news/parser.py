@@ -26,6 +26,7 @@ from tsucb.paper.news.day import FEATURES, Day, SkippedLines, day_name, is_gener
 LONGEST = 1 << 20  # no line is longer; the longest of Yahoo!'s have a thousand bytes
 SMALL = 1 << 28  # text up to this size may be any number of times as large as its file
 EXPANSION = 100  # how many times as large as its file a longer text may be; Yahoo!'s: ten
+MOST_SKIPPED = 1_000_000  # malformed lines of a day; Yahoo!'s have 1.5 million in all
 MOST_ARTICLES = 1_000  # articles in a pool; those of Yahoo!'s have about 40
 FIELD = "wrong field"
 DISPLAYED = "displayed article not in the pool"
@@ -57,6 +58,11 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
             if kind := visits.add(line):
                 seen = skipped.get(kind, SkippedLines(kind, 0, number))
                 skipped[kind] = seen._replace(lines=seen.lines + 1)
+                if seen.lines == MOST_SKIPPED:
+                    raise ValueError(
+                        f"{path} is no news log: it has more than {MOST_SKIPPED:,} malformed lines "
+                        f"({seen}); expected one line for each visit"
+                    )
     except (EOFError, zlib.error, gzip.BadGzipFile):
         skipped[GZIP] = SkippedLines(GZIP, 1, number + 1)
     except OSError as error:
