@@ -1,8 +1,9 @@
 """Whatever an agent accepts, it can save, load and copy: any calls, of every model, with extremes.
 
     python tests/test_accepted.py 3000
+    python tests/test_accepted.py 3000 1000
 
-drives that many agents through random calls.
+drives that many agents through random calls, or the last ones from the thousandth on.
 """
 
 import copy
@@ -275,7 +276,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     failures = {}
     with tempfile.TemporaryDirectory() as folder:
-        for n in range(int(sys.argv[1])):
+        last, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+        for n in range(first, last):
             kind = list(KINDS)[n % len(KINDS)]
             try:
                 drive(kind, n, Path(folder), 30, extreme=True)
@@ -285,5 +287,5 @@ if __name__ == "__main__":
                 print(n + 1, "agents,", sum(map(len, failures.values())), "failed", flush=True)
     for kind, found in failures.items():
         print(kind, len(found), found[:3])
-    print(sum(map(len, failures.values())), "of", sys.argv[1], "agents could not be saved")
+    print(sum(map(len, failures.values())), "of", last - first, "agents could not be saved")
     sys.exit(bool(failures))

@@ -256,6 +256,22 @@ def test_parquet_files_that_ask_for_too_much_are_refused_before_they_are_read(tm
                 read()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"{}", b"x", b"[" * 100_000, b'{"columns": [{}]}', b'{"index_columns": [], "columns": [5]}',
+        b'{"index_columns": ["x"], "columns": [], "column_indexes": [{}]}',
+    ],
+)  # fmt: skip
+def test_what_a_parquet_file_says_for_pandas_may_be_anything(tmp_path, said):
+    path, table = tmp_path / "it.parquet", pa.table({"arm": ["a"], "reward": [1.0], "x": [2.0]})
+    pa.parquet.write_table(table.replace_schema_metadata({b"pandas": said}), path)
+    agent = tsucb.Agent(["a"], seed=0)
+    for read in (lambda: read_decisions(path, uniform=True), lambda: agent.fit(path)):
+        with pytest.raises(ValueError, match=r"cannot read .*it\.parquet"):
+            read()
+
+
 def test_a_journal_beside_its_parquet_file_counts_once(tmp_path):
     log = DecisionLog(tmp_path / "log")
     agent = make_agent(log)

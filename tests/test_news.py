@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import forgery
 import numpy as np
 import pytest
 
@@ -201,6 +202,13 @@ def test_an_expansion_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(gzip.compress((GOOD + "\n").encode() * 200_000))
     with pytest.raises(ValueError, match="expands to more than 100 times its size"):
         read_day(path)
+
+
+def test_days_and_models_that_lie_are_refused_or_harmless() -> None:
+    """A few of `python tests/forgery.py news 5000`."""
+    counts, failures = forgery.fuzz_news(100)
+    assert not failures
+    assert min(counts.values()) > 0
 
 
 def test_a_file_of_mostly_malformed_lines_is_given_up(

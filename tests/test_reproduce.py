@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import forgery
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -412,6 +413,13 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe" / "settings.json")
     with pytest.raises(ValueError, match="is not the settings of an experiment"):
         reproduce(DICE, tmp_path / "pipe")
+
+
+def test_folders_that_lie_are_refused_or_harmless():
+    """A few of `python tests/forgery.py folders 5000`."""
+    counts, failures = forgery.fuzz_folders(30)
+    assert not failures
+    assert min(counts.values()) > 0
 
 
 def test_unfinished_files_of_others_are_not_removed(tmp_path):

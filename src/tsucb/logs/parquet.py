@@ -48,6 +48,8 @@ def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"there is no file {path}") from None
     except (pa.ArrowException, OSError, *MISFITS) as error:
         text = " ".join(str(error).split())[:300]
+        if isinstance(error, LookupError | AttributeError | TypeError):  # as pandas raises them
+            text = f"what it says of its columns does not fit ({text})"
         raise ValueError(f"cannot read {path}: {text}") from None
 
 

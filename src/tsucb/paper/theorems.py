@@ -217,7 +217,7 @@ class Theorems(Experiment):
         for lemma in LEMMAS:
             for T in self.short_horizons:
                 here = rows[(rows.experiment == lemma) & (rows["size"] == T)]
-                n = int(here.replications.sum())
+                n = BATCH * len(here)
                 for side in SIDES:
                     count = int(here[side].sum())
                     high = float(betaincinv(count + 1, n - count, 0.95))  # Clopper and Pearson
