@@ -290,7 +290,7 @@ def test_bad_input_is_refused_with_a_sentence(options, message):
     ("policies", "message"),
     [
         ([tsucb.Thompson], "must be an instance"),
-        ([3], "no method choose"),
+        ([3], r"a method choose\(belief, rng\), such as tsucb.TSUCB\(1\), but it is 3"),
         (tsucb.Thompson(), "a list"),
     ],
 )

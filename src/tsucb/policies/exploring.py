@@ -9,13 +9,12 @@ from tsucb.beliefs.belief import Belief
 from tsucb.checks import between
 from tsucb.compiler import implements, offers
 from tsucb.numeric.arrays import Floats
-from tsucb.policies.policy import Choice, Policy, choose, explored
+from tsucb.policies.policy import Choice, Policy, can_choose, choose, explored
 
 
 def inner_policy(name: str, policy: Any) -> Any:
     """Return the policy; raise if it cannot choose, or has a floor already."""
-    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-        raise TypeError(f"{name} must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
+    can_choose(name, policy)
     if isinstance(policy, Exploring):
         raise ValueError(f"{policy} has a floor already; change its epsilon instead")
     return policy

@@ -8,7 +8,7 @@ from typing import Any
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
-from tsucb.policies.policy import Policy
+from tsucb.policies.policy import Policy, can_choose
 from tsucb.policies.thompson import Thompson
 from tsucb.policies.ts_ucb import TSUCB
 from tsucb.policies.ucb import OFUL, ChiSquaredUCB, HoeffdingUCB
@@ -84,9 +84,7 @@ def check_policy(policy: Any, name: str = "policy") -> Any:
     """
     if isinstance(policy, str):
         return named_policy(policy)
-    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
-        raise TypeError(f"{name} must be an instance with choose(belief, rng): tsucb.TSUCB(1)")
-    return policy
+    return can_choose(name, policy)
 
 
 def usual_ucb(model: Any, horizon: int) -> Policy:

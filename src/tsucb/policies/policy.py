@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from tsucb.beliefs.belief import Belief
-from tsucb.checks import whole_number
+from tsucb.checks import shown, whole_number
 from tsucb.compiler import compiled, generic, held, hook, implements, offers, run
 from tsucb.numeric.arrays import Floats, total
 from tsucb.record import Record
@@ -205,6 +205,16 @@ def at_least_rarest(chances, possible):  # type: ignore[no-untyped-def]
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
     return chances / total(chances)
+
+
+def can_choose(name: str, policy: Any) -> Any:
+    """Return the policy; raise TypeError if it has no method `choose`."""
+    if isinstance(policy, type) or not callable(getattr(policy, "choose", None)):
+        raise TypeError(
+            f"{name} must be an instance with a method choose(belief, rng), such as "
+            f"tsucb.TSUCB(1), but it is {shown(policy)}"
+        )
+    return policy
 
 
 def sample_count(name: str, value: float) -> float:
