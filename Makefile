@@ -72,6 +72,8 @@ stress: .venv/test ## threads, processes, evictions, logs, merges, interrupts an
 	@$(BIN)/python tests/interrupts.py 100000
 	@$(BIN)/python tests/forgery.py 100000
 	@$(BIN)/python tests/forgery.py logs 5000
+	@$(BIN)/python tests/forgery.py folders 1000
+	@$(BIN)/python tests/forgery.py news 5000
 
 sanitize: .venv/test ## the tests with every index of compiled code checked (slow)
 	@NUMBA_BOUNDSCHECK=1 TSUCB_CACHE=$(CURDIR)/.venv/checked $(BIN)/$(PYTEST)
