@@ -112,10 +112,10 @@ def intervals_others() -> str:
 
 
 def intervals_own() -> str:
-    """Coverage of the arm that the default would play next, after its own play."""
+    """Coverage of the arm that an agent would play next, after its own play."""
     results = pd.read_csv(RESULTS / "intervals.csv")
     results = results[(results.play != "uniform") & (results.about == "played")]
-    return interval_rows(results, ["play", "features", "rewards"])
+    return interval_rows(results, ["model", "play", "features", "rewards"])
 
 
 def true_prior() -> str:
