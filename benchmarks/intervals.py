@@ -48,7 +48,7 @@ FEATURES = (0, 3, 30)
 RUNS = {2: 60, 10: 24, 50: 12}  # by the number of arms: intervals of all are compared
 MORE_RUNS = 300  # of logistic regressions of two arms, which are fast
 OWN_RUNS = 60  # after own play, where the interval of one arm is compared
-OWN_FEATURE_RUNS = {2: 24, 10: 16, 50: 8}  # the same with features, at several contexts
+OWN_FEATURE_RUNS = {2: 40, 10: 40, 50: 12}  # the same with features, at several contexts
 CONTEXTS = 5  # at which intervals are compared
 NINETY = 1.6448536269514722  # standard deviations either side
 
