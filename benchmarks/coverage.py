@@ -1,6 +1,8 @@
-"""How often 95 % intervals contain the truth: `python benchmarks/coverage.py FILE.csv [LOGS]`.
+"""How often 95 % intervals contain the truth.
 
-Three kinds of logs, each log of another bandit.
+    python benchmarks/coverage.py FILE.csv [LOGS] [workflow] [replay] [estimators]
+
+Three kinds of logs, or those that are named; each log of another bandit.
 
 Estimators: logs of six policies, five of which learn while they log, on contextual bandits (4 or 10
 arms, 3 features; normal rewards, clicks at 2 to 30 %, or rewards with a Pareto tail of 2.2). Three
@@ -259,19 +261,21 @@ def replay_rows(size: int, logs: int) -> Iterator[Row]:
         yield from comparison_rows((rates.size, size, "clicks", "Random"), found, truth)
 
 
-def main(path: Path, logs: int) -> None:
-    """Measure all kinds of logs; write one row for each kind of log, policy and estimator."""
+def main(path: Path, logs: int, kinds: list[str]) -> None:
+    """Measure kinds of logs; write one row for each kind of log, policy and estimator."""
     parts = [
-        workflow_rows(4, 5_000, logs // 2),
-        workflow_rows(10, 5_000, logs // 2),
-        replay_rows(4_000, logs // 2),
-        estimator_rows(10, 3_000, "clicks", logs),
-        estimator_rows(4, 500, "normal rewards", logs),
-        estimator_rows(4, 3_000, "normal rewards", logs),
-        estimator_rows(4, 3_000, "heavy-tailed rewards", logs),
+        ("workflow", workflow_rows(4, 5_000, logs // 2)),
+        ("workflow", workflow_rows(10, 5_000, logs // 2)),
+        ("replay", replay_rows(4_000, logs // 2)),
+        ("estimators", estimator_rows(10, 3_000, "clicks", logs)),
+        ("estimators", estimator_rows(4, 500, "normal rewards", logs)),
+        ("estimators", estimator_rows(4, 3_000, "normal rewards", logs)),
+        ("estimators", estimator_rows(4, 3_000, "heavy-tailed rewards", logs)),
     ]
     rows: list[Row] = []
-    for part in parts:
+    for kind, part in parts:
+        if kinds and kind not in kinds:
+            continue
         rows += part
         table = pd.DataFrame(rows, columns=NAMES).astype({"given": bool, "decided": float})
         everything = table.groupby(KEYS, sort=False)
@@ -290,4 +294,4 @@ def main(path: Path, logs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 120)
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 120, sys.argv[3:])

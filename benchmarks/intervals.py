@@ -6,8 +6,9 @@ The 90 % intervals of the arms' mean rewards (at five contexts, where there are 
 compared with the truth after some numbers of rewards. Arms are played
 
 - uniformly at random: the intervals are of all arms;
-- by the agent's defaults: of the arm that would be played next, and of the best one;
-- by the agent's defaults in batches of 1,000 decisions, of which the rewards come together.
+- by TS-UCB(1), of the agent's default model, and of `AdaptiveLinear` where there are features: of
+  the arm that would be played next, and of the best one;
+- by the same in batches of 1,000 decisions, of which the rewards come together.
 
 Worlds, with one standard normal e per arm and one slope per arm and feature:
 
@@ -39,6 +40,7 @@ from tsucb.numeric.arrays import Floats
 
 CLICKS = ("clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %")
 KINDS = ("normal", *CLICKS, "revenue", "counts")
+OWN_KINDS = ("normal", "clicks 1 %", "clicks 5 %")  # after the agent's own play
 CENTRED = "around 0"
 BATCH = 1_000
 TIMES = (20, 100, 1_000, 10_000)
@@ -46,6 +48,7 @@ FEATURES = (0, 3, 30)
 RUNS = {2: 60, 10: 24, 50: 12}  # by the number of arms: intervals of all are compared
 MORE_RUNS = 300  # of logistic regressions of two arms, which are fast
 OWN_RUNS = 60  # after own play, where the interval of one arm is compared
+OWN_FEATURE_RUNS = {2: 40, 10: 40, 50: 12}  # the same with features, at several contexts
 CONTEXTS = 5  # at which intervals are compared
 NINETY = 1.6448536269514722  # standard deviations either side
 
@@ -169,7 +172,7 @@ class Cell(NamedTuple):
     def runs(self) -> int:
         """Return the number of runs."""
         if self.play != "uniform":
-            return OWN_RUNS
+            return OWN_FEATURE_RUNS[self.arms] if self.features else OWN_RUNS
         many = self.arms == 2 and isinstance(self.model, tsucb.LogisticArms)
         return MORE_RUNS if many else RUNS[self.arms]
 
@@ -234,16 +237,19 @@ def cells() -> Iterator[Cell]:
 
     for arms in (2, 10):
         yield Cell(tsucb.Ensemble(Ridge(), features=3), "normal", 3, arms, times=few)
-    for features in (0, 3):
-        default = tsucb.AdaptiveCurves(features)
-        for kind in ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts"):
-            for arms in RUNS:
-                yield Cell(default, kind, features, arms, "own", (20, 100, 1_000))
-            for arms in (2, 10):
-                yield Cell(default, kind, features, arms, "batches", (2_000, 10_000))
-    for kind in KINDS:
+    for kind in OWN_KINDS:
         for arms in RUNS:
-            yield Cell(tsucb.AdaptiveCurves(3), kind, 3, arms)
+            yield Cell(tsucb.AdaptiveCurves(0), kind, 0, arms, "own", few)
+            for features in (3, 30):
+                for model in (tsucb.AdaptiveLinear(features), tsucb.AdaptiveCurves(features)):
+                    yield Cell(model, kind, features, arms, "own", few)
+    for kind in ("normal", "clicks 1 %"):
+        for arms in (2, 10):
+            yield Cell(tsucb.AdaptiveCurves(0), kind, 0, arms, "batches", (2_000, 10_000))
+    for features in (0, 3):
+        for kind in (*OWN_KINDS, "revenue", "counts"):
+            for arms in RUNS:
+                yield Cell(tsucb.AdaptiveCurves(features), kind, features, arms)
 
 
 def measure(out: Path) -> pd.DataFrame:

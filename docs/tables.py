@@ -112,10 +112,11 @@ def intervals_others() -> str:
 
 
 def intervals_own() -> str:
-    """Coverage of the arm that the default would play next, after its own play."""
+    """Coverage after own play, of the arm that would be played next and of the best one."""
     results = pd.read_csv(RESULTS / "intervals.csv")
-    results = results[(results.play != "uniform") & (results.about == "played")]
-    return interval_rows(results, ["play", "features", "rewards"])
+    results = results[results.play != "uniform"].rename(columns={"about": "arm"})
+    results["arm"] = results["arm"].replace("played", "next")
+    return interval_rows(results, ["model", "play", "features", "rewards", "arm"])
 
 
 def true_prior() -> str:
@@ -133,6 +134,9 @@ def fixed_arms() -> str:
     results = pd.read_csv(RESULTS / "fixed-arms.csv")
     spread = results.worst_error.map(lambda error: "" if pd.isna(error) else f" ± {error:.0f}")
     results["worst"] = results.worst_percent.map("{:.0f}".format) + spread
+    first = results.groupby(["arms", "problem"])[["mean", "worst_percent"]].transform("first")
+    results["times"] = results["mean"] / first["mean"]
+    results["times_worst"] = results.worst_percent / first.worst_percent
     rows = [
         (
             f"{r.arms}",
@@ -141,11 +145,13 @@ def fixed_arms() -> str:
             r.policy,
             f"{r.mean:.0f} ± {r.error:.0f}",
             r.worst,
+            f"{r.times:.2f} / {r.times_worst:.2f}",
             f"{r.runs:,}",
         )
         for r in results.itertuples()
     ]
-    table = markdown(["arms", "problem", "model", "policy", "regret", "worst 1 %", "runs"], rows, 4)
+    head = ["arms", "problem", "model", "policy", "regret", "worst 1 %"]
+    table = markdown([*head, "times that of the first", "runs"], rows, 4)
     return f"{table}\n{measured('python benchmarks/fixed_arms.py FILE.csv', results)}"
 
 
@@ -459,7 +465,8 @@ def coverage() -> str:
         found = group.set_index(["estimator", "target"]).sort_index()
         cells = [" · ".join(_covers(row) for row in found.loc[e].itertuples()) for e in estimators]
         rows.append([f"{arms} arms, {size:,} {rewards}", str(logger), *cells])
-    return markdown(["log", "logged by", *estimators], rows, 2)
+    line = measured("python benchmarks/coverage.py FILE.csv", results)
+    return f"{markdown(['log', 'logged by', *estimators], rows, 2)}\n{line}"
 
 
 def coverage_workflow() -> str:
@@ -480,7 +487,8 @@ def coverage_workflow() -> str:
         for r in results.itertuples()
     ]
     head = ["log of clicks", "method", "asked about", "covers", "width", "decided"]
-    line = measured("python benchmarks/coverage.py FILE.csv", results)
+    logs = 2 * results.logs.max()
+    line = measured(f"python benchmarks/coverage.py FILE.csv {logs} workflow replay", results)
     return f"{markdown(head, rows, 3)}\n{line}"
 
 
