@@ -4,8 +4,10 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One process more than there are cores, as some tests wait for something.
 PYTEST = python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal
+# Without bytecode on disk every process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # uv takes seconds where pip takes a minute; pip knows indexes that uv does not.
-INSTALL = @$(BIN)/uv pip install --quiet --python .venv --editable '.[$(1)]' || $(PIP) install --editable '.[$(1)]'
+INSTALL = @$(BIN)/uv pip install --quiet --compile-bytecode --python .venv --editable '.[$(1)]' || $(PIP) install --editable '.[$(1)]'
 
 .PHONY: help reproduce test lint types unit test-public coverage lowest lean dist stress sanitize audit bench bench-peers bench-defaults docs figures pages node-clients stress-serve clean
 .DEFAULT_GOAL := help
