@@ -84,7 +84,7 @@ NONE = 3
 OWN_SLOPES = LEVEL  # the guess for an arm's own slopes, all together: small, see `LEVEL`
 SMALL = 40  # coefficients: up to this many, posteriors follow from the last step of the variances
 HALF = 0.5  # when this much is left of what was known at the last refresh, the next is due
-ROUNDING = 1e-9  # share of a sum
+ROUNDING = 1e-9  # share of a sum that rounding may have changed
 MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
 
 
@@ -234,7 +234,8 @@ class HybridLinear(LearnedPrior):
         """Let some arms go, in place: what they taught of all arms stays, their own effect goes."""
         moments, count = state.moments[arms], state.weights[arms]
         lines = product(transposed(state.own[arms]), moments)  # Wₖ = own ownᵀ / σ²
-        state.gone[:] += within(state, gram(lines.reshape(-1, lines.shape[2])) / state.variance)
+        taught = gram(lines.reshape(-1, lines.shape[2])) / state.variance
+        state.gone[:] += at_most_seen(state, taught)
         vote = 1.0 / (state.faded * count + BALANCE)
         totals = count, moments[:, 0, -1], state.square[arms]
         state.votes[:] += [(vote * total).sum() for total in totals]
@@ -370,10 +371,10 @@ class HybridLinear(LearnedPrior):
         state.active[0] = True
 
 
-def within(state: HybridState, gone: Floats) -> Floats:
-    """Return what arms that leave have taught, reduced to what all rewards can have.
+def at_most_seen(state: HybridState, gone: Floats) -> Floats:
+    """Return the sums of leaving arms, scaled down where they exceed those of all rewards.
 
-    It is more only where columns differ so much in size that `own` has lost its digits.
+    They do only where columns differ so much in size that `own` has lost its digits.
     """
     whole, wanted = state.gram.diagonal(), gone.diagonal()
     room = np.maximum(whole - state.gone.diagonal(), 0.0) + ROUNDING * whole
