@@ -6,6 +6,8 @@
     python benchmarks/service.py --rate 300 --beside   while another loop widens, exports, evaluates
     python benchmarks/service.py --rate 300 --loops 10000 --connections 10000   among these
 
+`--out` adds what was measured to a CSV file, from which the page on the service is filled.
+
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
 connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
 The client and the server share the machine. With a rate, visits are due when they are due: their
@@ -15,6 +17,7 @@ delay counts, and one that is refused does not come back.
 import argparse
 import asyncio
 import contextlib
+import csv
 import itertools
 import json
 import random
@@ -299,6 +302,30 @@ def line(what: str, found: list[float]) -> None:
         print(f"  {what}: median {low:.1f} ms, p99 {high:.1f} ms, p99.9 {top:.1f} ms")
 
 
+def summary(what: str, found: Found) -> dict[str, Any]:
+    """Return what a server did as a row of the results: visits per second, latencies in ms."""
+    rate, asked = found.offered / found.seconds, max(len(found.late), 1)
+    row: dict[str, Any] = {"case": what, "offered": round(rate) or ""}
+    row["finished"] = round(len(found.reward) / found.seconds)
+    row["refused"] = round(100 * len(found.refused) / asked, 1)  # per cent of the visits
+    row["lost"] = found.lost
+    for name in ("refused", "decide", "reward", "late"):
+        values = getattr(found, name)
+        quantiles = np.quantile(values, (0.5, 0.99)) * 1e3 if values else ["", ""]
+        row[f"{name}_median"], row[f"{name}_p99"] = (x and round(float(x), 1) for x in quantiles)
+    return row
+
+
+def add_row(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a CSV file of the same columns, or begin the file."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
 def show(what: str, found: Found) -> float:
     """Print what a server did; return how many visits it finished per second."""
     done = len(found.reward) / found.seconds
@@ -329,22 +356,43 @@ def main() -> None:
     )
     parser.add_argument("--connections", type=int, default=OPENED, help="open with --rate")
     parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
+    parser.add_argument("--out", type=Path, help="a CSV file to add the results to")
     options = parser.parse_args()
     clients = options.clients or (256 if options.overload else 64)
     raise_limit(options.connections)
     with serving(options.data, options.loops) as server:
         if options.loops:
             print(f"ready after {server.ready:.0f} s, with {memory(server.pid):.0f} MB")
+        before = memory(server.pid)
         measured(server, 2.0, clients, None)
+
+        def tell(what: str, found: Found) -> float:
+            done = show(what, found)
+            if options.out:
+                opened = clients if options.rate is None else options.connections
+                sizes = {"connections": opened, "loops": options.loops or 1}
+                sizes |= {"ready": round(server.ready, 1), "memory_before": round(before)}
+                sizes |= {"memory_after": round(memory(server.pid))}
+                add_row(options.out, summary(what, found) | sizes)
+            return done
+
         with busy_beside(server) if options.beside else contextlib.nullcontext():
-            opened = options.connections
-            found = measured(server, options.seconds, clients, options.rate, opened)
+            found = measured(server, options.seconds, clients, options.rate, options.connections)
         if options.loops:
             print(f"in the end {memory(server.pid):.0f} MB")
-        capacity = show("as fast as it goes" if options.overload else "served", found)
+        capacity = tell(case_of(options, clients), found)
         for times in (1.0, 1.5, 3.0) if options.overload else ():
             found = measured(server, options.seconds, clients, times * capacity)
-            show(f"{times:g} times as many visits", found)
+            tell(f"{times:g} times as many visits", found)
+
+
+def case_of(options: argparse.Namespace, clients: int) -> str:
+    """Return the name of what is measured."""
+    if options.rate is None:
+        return f"as fast as it goes, {clients} connections"
+    if options.loops:
+        return f"{options.loops:,} loops, {options.connections:,} connections"
+    return f"{options.rate:,g} a second" + ", beside a busy loop" * options.beside
 
 
 def raise_limit(connections: int) -> None:

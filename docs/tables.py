@@ -62,19 +62,35 @@ def service_faults() -> str:
     return markdown(heads, rows, "ttnnnn")
 
 
-def service_overload() -> str:
-    """Visits finished and refused per second, beside other programs."""
-    results = pd.read_csv(RESULTS / "service-overload.csv")
+def service_speed(*cases: str) -> str:
+    """Visits finished and refused per second, with their latencies, of some cases."""
+    results = pd.read_csv(RESULTS / "service-speed.csv").set_index("case")
     rows = []
-    for each in results.itertuples():
-        pairs = [(each.refusal_median, each.refusal_p99), (each.decision_median, each.decision_p99)]
-        times = [f"{median:.1f} ms, {high:.1f} ms" for median, high in pairs]
-        refused = "" if math.isnan(each.refused) else f"{each.refused:.0f} %"
-        late = f"{each.late_p99:.1f} ms"
-        rows.append([each.offered, f"{each.finished:,}", refused, *times, late])
-    heads = ["visits offered", "finished per second", "refused", "refusal, median and p99",
-             "decision, median and p99", "client itself late, p99"]  # fmt: skip
-    return markdown(heads, rows, "tnnnnn")
+    for case in cases:
+        each = results.loc[case]
+        times = [
+            "" if math.isnan(each[f"{name}_median"]) else
+            f"{each[f'{name}_median']:.1f} ms, {each[f'{name}_p99']:.1f} ms"
+            for name in ("decide", "reward", "refused")
+        ]  # fmt: skip
+        refused = f"{each.refused:.0f} %" if each.refused else ""
+        offered = "as they are answered" if math.isnan(each.offered) else f"{each.offered:,.0f}"
+        rows.append([case, offered, f"{each.finished:,}", *times, refused])
+    heads = ["", "visits offered per second", "finished", "decision, median and p99",
+             "reward, median and p99", "refusal, median and p99", "refused"]  # fmt: skip
+    return markdown(heads, rows, "tnnnnnn")
+
+
+def service_sizes() -> str:
+    """How long a server with many loops takes to start, and its memory before and after visits."""
+    results = pd.read_csv(RESULTS / "service-speed.csv")
+    rows = [
+        [f"{each.loops:,}", f"{each.connections:,}", f"{each.ready:.0f} s",
+         f"{each.memory_before:,} MB", f"{each.memory_after:,} MB"]
+        for each in results[results.loops > 1].itertuples()
+    ]  # fmt: skip
+    heads = ["loops", "connections", "ready after", "memory", "in the end"]
+    return markdown(heads, rows, "nnnnn")
 
 
 def interval_rows(results: pd.DataFrame, by: list[str]) -> str:
@@ -691,54 +707,73 @@ def measured(command: str, table: pd.DataFrame) -> str:
     return f"<small>`{command}`, at commit {commits}.</small>\n"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    make.__name__.replace("_", "-"): make
-    for make in (
-        choosing,
-        service_faults,
-        service_overload,
-        few_arms,
-        fixed_arms,
-        intervals,
-        intervals_clicks,
-        intervals_others,
-        intervals_own,
-        true_prior,
-        new_arm,
-        figure1_claims,
-        figure1_search,
-        theorems_claims,
-        news,
-        table2,
-        table2_medians,
-        table2_ties,
-        table2_growth,
-        posteriors,
-        posteriors_regret,
-        peers_speed,
-        peers_ratios,
-        peers_regret,
-        peers_about,
-        exploration,
-        propensities,
-        coverage,
-        coverage_workflow,
-        sets,
-        clicks,
-        sparse,
-        sparse_coverage,
-        fixed_factor,
-        batches,
-        start,
-        compilers,
-        engine,
-        exact,
-        exact_decisions,
-        curves,
-        command_line,
-        http_api,
-    )
-} | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
+TABLES: dict[str, Callable[[], str]] = (
+    {
+        make.__name__.replace("_", "-"): make
+        for make in (
+            choosing,
+            service_faults,
+            service_sizes,
+            few_arms,
+            fixed_arms,
+            intervals,
+            intervals_clicks,
+            intervals_others,
+            intervals_own,
+            true_prior,
+            new_arm,
+            figure1_claims,
+            figure1_search,
+            theorems_claims,
+            news,
+            table2,
+            table2_medians,
+            table2_ties,
+            table2_growth,
+            posteriors,
+            posteriors_regret,
+            peers_speed,
+            peers_ratios,
+            peers_regret,
+            peers_about,
+            exploration,
+            propensities,
+            coverage,
+            coverage_workflow,
+            sets,
+            clicks,
+            sparse,
+            sparse_coverage,
+            fixed_factor,
+            batches,
+            start,
+            compilers,
+            engine,
+            exact,
+            exact_decisions,
+            curves,
+            command_line,
+            http_api,
+        )
+    }
+    | {
+        "service-speed": partial(
+            service_speed, "as fast as it goes, 64 connections", "1,000 a second"
+        ),
+        "service-overload": partial(
+            service_speed,
+            "as fast as it goes, 256 connections",
+            "1 times as many visits",
+            "1.5 times as many visits",
+            "3 times as many visits",
+        ),
+        "service-beside": partial(
+            service_speed, "200 a second", "200 a second, beside a busy loop"
+        ),
+        "service-many": partial(service_speed, "10,000 loops, 10,000 connections"),
+    }
+    | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
+)
 
 
 def share_of_ts(policy: str) -> tuple[float, float, float]:
