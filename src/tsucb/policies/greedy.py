@@ -1,11 +1,19 @@
-"""Play what looks best now; and, for comparison, play anything."""
+"""Greedy choice; and, for comparison, uniformly random choice."""
 
 import numpy as np
 
 from tsucb.checks import Switch
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import full, place_of_largest
-from tsucb.policies.policy import Choice, Policy, choose, choose_largest, probabilities, tie_shares
+from tsucb.policies.policy import (
+    LARGEST,
+    Choice,
+    Policy,
+    choose,
+    choose_largest,
+    probabilities,
+    tie_shares,
+)
 
 
 class Greedy(Policy):
@@ -14,8 +22,8 @@ class Greedy(Policy):
     Parameters
     ----------
     first
-        Play the first of several equally good arms instead of one of them at random. It may then
-        never try the others; the paper's greedy did so.
+        Play the first of several equally good arms instead of one of them at random, as the
+        paper's greedy policy does. It may then never try the others.
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))
@@ -60,7 +68,7 @@ def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
         chances = np.zeros(belief.mean.size)
         chances[place_of_largest(belief.mean)] = 1.0
         return chances
-    return tie_shares(belief.mean, 1.0)
+    return tie_shares(belief.mean, LARGEST)
 
 
 @implements(probabilities, Random)

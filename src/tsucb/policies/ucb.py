@@ -1,6 +1,6 @@
-"""Upper confidence bounds: the forms the paper compares with, and two classics.
+"""Upper confidence bounds: the forms that the paper compares with, and two classics.
 
-Each plays the arm with the largest bound. They differ in how wide the bound is.
+Each policy plays the arm with the largest bound; they differ in the width of the bound.
 """
 
 import functools
@@ -15,11 +15,11 @@ from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
-from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tie_shares
+from tsucb.policies.policy import LARGEST, Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class UpperBound(Policy):
-    """What these policies share: they play the largest of `bounds`."""
+    """A policy that plays the largest of `bounds`."""
 
     target_name = "largest bound"
 
@@ -134,7 +134,7 @@ class BayesUCB(UpperBound):
 
 @hook
 def bounds(policy, belief, rng):  # type: ignore[no-untyped-def]
-    """Return the upper confidence bound of every arm; `rng` is for laws without quantiles."""
+    """Return the upper confidence bound of every arm; laws without quantiles draw from `rng`."""
 
 
 @implements(choose, UpperBound)
@@ -144,7 +144,7 @@ def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, UpperBound)
 def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
-    return tie_shares(bounds(policy, belief, None), 1.0)
+    return tie_shares(bounds(policy, belief, None), LARGEST)
 
 
 @implements(bounds, HoeffdingUCB)
