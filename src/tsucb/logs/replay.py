@@ -1,4 +1,4 @@
-"""Replay: estimate the value of a policy from a log, without playing it.
+"""Estimate the value of a policy by replaying it over a log.
 
 Let the model and policy run over the log, and keep the events at which they pick the arm that was
 logged. The kept events are distributed as if the policy itself had been live, also for policies

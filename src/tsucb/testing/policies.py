@@ -1,4 +1,4 @@
-"""What a policy promises, on beliefs of every law."""
+"""The check of a policy, on beliefs of every law."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,13 +29,13 @@ def check_policy(
 ) -> None:
     """Check a policy on beliefs of every law, compiled or in plain Python.
 
-    1. It has a name to be printed: a non-empty `str`.
+    1. It has a printable name.
     2. It plays an arm of the belief, also if there is only one, and gives its reason, a float.
     3. All of its randomness is from `rng`: the same stream gives the same choice.
     4. It does not change the belief.
     5. It breaks ties uniformly (a χ² test that fails a correct policy once in a million).
-    6. If it derives from `Policy`: its `probabilities` are not negative and sum to one, and where
-       `is_exact` says that they come from a formula, they are how often it plays each arm.
+    6. If it derives from `Policy`: its `probabilities` are not negative and sum to one; where
+       `is_exact` says that they come from a formula, it plays the arms with these frequencies.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def check_policy(
     if fair_ties:
         check_ties(policy, name)
     if isinstance(policy, Policy):
-        sampled = False  # one law is enough where the policy is just repeated
+        sampled = False  # for probabilities that are counted, one law is enough
         for belief in given:
             exact = policy.is_exact(belief)
             if exact or not sampled:
@@ -120,7 +120,7 @@ def check_choices(policy: Any, belief: Belief) -> None:
 
 
 def frequencies(policy: Any, belief: Belief) -> Floats:
-    """Return how often each arm is chosen on one stream."""
+    """Return the share of choices of each arm, always on the same stream."""
     rng, counts = np.random.default_rng(1), np.zeros(belief.mean.size)
     for _ in range(CHOICES):
         counts[choose(policy, belief, rng).arm] += 1
@@ -141,7 +141,7 @@ def check_ties(policy: Any, name: str) -> None:
 
 
 def check_probabilities(policy: Policy, belief: Belief, exact: bool) -> None:
-    """Check that probabilities sum to one and are those of the choices."""
+    """Check that probabilities sum to one, and exact ones against the frequencies of choices."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
     found = policy.probabilities(belief, repetitions=CHOICES)
     demand(
