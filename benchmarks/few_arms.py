@@ -20,7 +20,7 @@ import tsucb
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, held, implements
 from tsucb.numeric.statistics import mean_interval
-from tsucb.policies.policy import SMALLEST, choose, winner
+from tsucb.policies.policy import choose, winner
 from tsucb.policies.ts_ucb import ratios
 
 HORIZON, SEED = 10_000, 1
@@ -45,7 +45,7 @@ def choose_sometimes_one(policy, belief, rng):  # type: ignore[no-untyped-def]
         f = f_tilde(belief, 1, rng)
     else:
         f = f_tilde(belief, policy.samples, rng)
-    arm = winner(ratios(belief, f), SMALLEST, rng)
+    arm = winner(ratios(belief, f), -1.0, rng)
     return tsucb.Choice(arm, f, arm)
 
 

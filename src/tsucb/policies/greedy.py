@@ -5,15 +5,7 @@ import numpy as np
 from tsucb.checks import Switch
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import full, place_of_largest
-from tsucb.policies.policy import (
-    LARGEST,
-    Choice,
-    Policy,
-    choose,
-    choose_largest,
-    probabilities,
-    tie_shares,
-)
+from tsucb.policies.policy import Choice, Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class Greedy(Policy):
@@ -68,7 +60,7 @@ def probabilities_greedy(policy, belief):  # type: ignore[no-untyped-def]
         chances = np.zeros(belief.mean.size)
         chances[place_of_largest(belief.mean)] = 1.0
         return chances
-    return tie_shares(belief.mean, LARGEST)
+    return tie_shares(belief.mean, 1.0)
 
 
 @implements(probabilities, Random)

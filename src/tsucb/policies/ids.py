@@ -9,16 +9,7 @@ from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiler import compiled, hook, implements, offers
 from tsucb.numeric.arrays import copy_to, inner, largest_of
-from tsucb.policies.policy import (
-    SMALLEST,
-    Choice,
-    Policy,
-    SampleCount,
-    choose,
-    probabilities,
-    tie_shares,
-    with_samples,
-)
+from tsucb.policies.policy import Choice, Policy, SampleCount, choose, probabilities, tie_shares
 
 
 class IDS(Policy):
@@ -44,13 +35,9 @@ class IDS(Policy):
     sampling", Algorithm 6 and Proposition 6.
     """
 
-    target_name = "information ratio"
+    printed_name, target_name = "IDS({samples})", "information ratio"
 
     samples: SampleCount = 1000
-
-    @property
-    def name(self) -> str:
-        return with_samples("IDS", self.samples)
 
     def has_formula(self, belief: Belief) -> bool:
         return self.samples == math.inf and offers(regret_and_gain, type(belief.law))
@@ -77,9 +64,7 @@ class GridIDS(IDS):
     Reference: the published code of Baek and Farias (2023), github.com/jwbaek/TS-UCB-Code.
     """
 
-    @property
-    def name(self) -> str:
-        return with_samples("IDS-grid", self.samples)
+    printed_name = "IDS-grid({samples})"
 
 
 ROUNDS, CELLS = 4, 10  # grids, and intervals of each: the last spacing is 0.0008
@@ -141,7 +126,7 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
             if value < lowest:
                 lowest, first, second, probability = value, i, j, q
     if first < 0:  # there is one arm only, or no gain in any
-        return tie_shares(np.abs(regret), SMALLEST)
+        return tie_shares(np.abs(regret), -1.0)
     return two_arms(arms, first, second, probability)
 
 
@@ -167,7 +152,7 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
     else:
         first, second, probability = best_pair(regret, gain, lowest)
     if first < 0:
-        return tie_shares(value, SMALLEST)
+        return tie_shares(value, -1.0)
     return two_arms(arms, first, second, probability)
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tsucb.checks import shown
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
@@ -46,23 +47,21 @@ def named_policy(name: str, **special: Policy) -> Policy:
         return Exploring(named_policy(match[1], **special), share)
     if name in PLAIN:
         return PLAIN[name]
-    if match := re.fullmatch(r"(TS-UCB|IDS|IDS-grid)\(([0-9]+|∞)\)", name):
+    if match := re.fullmatch(rf"({'|'.join(SAMPLED)})\(([0-9]+|∞)\)", name):
         kind, number = match.groups()
-        # Converting a number of very many digits would take long.
-        if number != "∞" and (
-            len(number) > len(str(MOST_SAMPLES)) or not 1 <= int(number) <= MOST_SAMPLES
-        ):
-            shown = number if len(number) <= 40 else f"{number[:40]}…"
+        if number == "∞":
+            return SAMPLED[kind](math.inf)
+        samples = int(number[:9])  # which is too many digits already
+        if not 1 <= samples <= MOST_SAMPLES:
             raise ValueError(
                 f"the samples of {kind} must be at least 1 and at most {MOST_SAMPLES:,}, or ∞ for "
-                f"the limit of many, but they are {shown}"
+                f"the limit of many, but they are {shown(number)}"
             )
-        return SAMPLED[kind](math.inf if number == "∞" else int(number))
+        return SAMPLED[kind](samples)
     known = ", ".join([*(f"{kind}(m)" for kind in SAMPLED), *PLAIN, *special])
-    shown = name if len(name) <= 60 else f"{name[:60]}…"
     raise ValueError(
-        f"unknown policy {shown!r}; give one of {known}, m being a number of samples or ∞; any of "
-        "them with +5% plays a random arm in 5 % of the decisions"
+        f"unknown policy {shown(name)}; give one of {known}, m being a number of samples or ∞; "
+        "any of them with +5% plays a random arm in 5 % of the decisions"
     )
 
 

@@ -12,7 +12,6 @@ from tsucb.numeric.arrays import Floats, total
 from tsucb.record import Record
 
 RAREST = 1e-9  # the smallest probability given to an arm that may be chosen
-SMALLEST, LARGEST = -1.0, 1.0  # which score wins
 
 
 class Choice(NamedTuple):
@@ -63,13 +62,16 @@ class Policy(Record):
     compiled one.
     """
 
+    # The name that the paper prints, with settings in braces; by default that of the class.
+    printed_name: ClassVar[str] = ""
     # The name of `Choice.target` in explanations.
     target_name: ClassVar[str] = "target"
 
     @property
     def name(self) -> str:
-        """The name that the paper prints."""
-        return type(self).__name__
+        """The name that the paper prints, such as TS-UCB(100); ∞ stands for infinite settings."""
+        name = self.printed_name.format(**self._asdict()) or type(self).__name__
+        return name.replace("(inf)", "(∞)")
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """Return the arm to play, as an index into the arms of the belief, and its reason."""
@@ -168,7 +170,7 @@ def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyp
 
 @compiled
 def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
-    """Return the index of the LARGEST or SMALLEST score; ties are broken uniformly."""
+    """Return the index of the largest sign · score; ties are broken uniformly."""
     best, highest, ties = 0, sign * scores[0], 1
     for a in range(1, scores.size):
         score = sign * scores[a]
@@ -183,7 +185,7 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 @compiled
 def choose_largest(scores, rng):  # type: ignore[no-untyped-def]
     """Return the choice of the arm with the largest score, which is the reason."""
-    arm = winner(scores, LARGEST, rng)
+    arm = winner(scores, 1.0, rng)
     return Choice(arm, scores[arm], arm)
 
 
@@ -227,12 +229,3 @@ def sample_count(name: str, value: float) -> float:
 
 
 SampleCount = Annotated[float, sample_count]
-
-
-def with_samples(name: str, samples: float) -> str:
-    """Return a policy's name with its number of samples.
-
-    >>> with_samples("TS-UCB", 100), with_samples("IDS", math.inf)
-    ('TS-UCB(100)', 'IDS(∞)')
-    """
-    return f"{name}(∞)" if samples == math.inf else f"{name}({samples})"

@@ -24,11 +24,7 @@ class Thompson(Policy):
     Reference: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
     """
 
-    target_name = "largest draw"
-
-    @property
-    def name(self) -> str:
-        return "TS"
+    printed_name, target_name = "TS", "largest draw"
 
     def has_formula(self, belief: Belief) -> bool:
         offered = offers(best_probabilities, type(belief.law))

@@ -11,15 +11,7 @@ from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, implements, offers
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
-from tsucb.policies.policy import (
-    SMALLEST,
-    Choice,
-    Policy,
-    SampleCount,
-    choose,
-    winner,
-    with_samples,
-)
+from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner
 
 
 class TSUCB(Policy):
@@ -46,13 +38,9 @@ class TSUCB(Policy):
     Additional Computation", Section 3, equation (1).
     """
 
-    target_name = "f̃"
+    printed_name, target_name = "TS-UCB({samples})", "f̃"
 
     samples: SampleCount = 1
-
-    @property
-    def name(self) -> str:
-        return with_samples("TS-UCB", self.samples)
 
     def has_formula(self, belief: Belief) -> bool:
         if self.samples == math.inf:
@@ -70,7 +58,7 @@ class TSUCB(Policy):
 def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
     """Draw f̃, and play the arm with the smallest ratio Ψ."""
     f = f_tilde(belief, policy.samples, rng)
-    arm = winner(ratios(belief, f), SMALLEST, rng)
+    arm = winner(ratios(belief, f), -1.0, rng)  # the smallest, ties broken at random
     return Choice(arm, f, arm)
 
 

@@ -32,7 +32,7 @@ from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import add_multiple, inner, largest_of, total
 from tsucb.numeric.special import normal_cdf
 from tsucb.policies.envelope import breakpoints
-from tsucb.policies.policy import SMALLEST, at_least_rarest, probabilities, tie_shares
+from tsucb.policies.policy import at_least_rarest, probabilities, tie_shares
 from tsucb.policies.thompson import independent
 from tsucb.policies.ts_ucb import TSUCB, ratios
 
@@ -86,7 +86,7 @@ def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
 @compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
     """Return the probability with which each arm is chosen at f̃ = f; ties share it equally."""
-    return tie_shares(ratios(belief, f), SMALLEST)
+    return tie_shares(ratios(belief, f), -1.0)
 
 
 class Stage(NamedTuple):

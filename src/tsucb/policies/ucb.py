@@ -15,7 +15,7 @@ from tsucb.beliefs.sampling import sampled_upper_quantiles
 from tsucb.checks import NotNegative, Share, whole_number
 from tsucb.compiler import class_of, compiled, hook, implements, offers
 from tsucb.numeric.special import chi_squared_quantile_upper
-from tsucb.policies.policy import LARGEST, Policy, choose, choose_largest, probabilities, tie_shares
+from tsucb.policies.policy import Policy, choose, choose_largest, probabilities, tie_shares
 
 
 class UpperBound(Policy):
@@ -40,11 +40,9 @@ class HoeffdingUCB(UpperBound):
     Reference: Auer, Cesa-Bianchi and Fischer (2002); Baek and Farias (2023), Section 3.2.
     """
 
-    horizon: Annotated[int, functools.partial(whole_number, least=2)]
+    printed_name = "UCB"
 
-    @property
-    def name(self) -> str:
-        return "UCB"
+    horizon: Annotated[int, functools.partial(whole_number, least=2)]
 
 
 class UCB1(UpperBound):
@@ -81,12 +79,10 @@ class OFUL(UpperBound):
     Reference: Abbasi-Yadkori, Pál and Szepesvári (2011), Theorem 2.
     """
 
+    printed_name = "UCB"
+
     delta: Share = 1e-4
     norm_bound: NotNegative = 1.0
-
-    @property
-    def name(self) -> str:
-        return "UCB"
 
 
 class ChiSquaredUCB(UpperBound):
@@ -101,9 +97,7 @@ class ChiSquaredUCB(UpperBound):
     0
     """
 
-    @property
-    def name(self) -> str:
-        return "UCB"
+    printed_name = "UCB"
 
 
 class BayesUCB(UpperBound):
@@ -122,11 +116,9 @@ class BayesUCB(UpperBound):
     Reference: Kaufmann, Cappé and Garivier (2012), "On Bayesian upper confidence bounds".
     """
 
-    c: NotNegative = 0.0
+    printed_name = "Bayes-UCB"
 
-    @property
-    def name(self) -> str:
-        return "Bayes-UCB"
+    c: NotNegative = 0.0
 
     def has_formula(self, belief: Belief) -> bool:
         return offers(upper_quantiles, type(belief.law))
@@ -144,7 +136,7 @@ def choose_largest_bound(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(probabilities, UpperBound)
 def probabilities_of_bounds(policy, belief):  # type: ignore[no-untyped-def]
-    return tie_shares(bounds(policy, belief, None), LARGEST)
+    return tie_shares(bounds(policy, belief, None), 1.0)
 
 
 @implements(bounds, HoeffdingUCB)
