@@ -33,7 +33,7 @@ RANDOM = "at random"
 
 
 class LogBandit(Environment):
-    """Contexts drawn from those of a log, with the arms offered there; rewards from a linear model.
+    """Contexts and offered arms drawn from a log; rewards from a linear model fitted to it.
 
     In every run each arm's coefficients are drawn from their posterior given the log, so runs
     differ in what the log leaves open. `like` makes a `LogBandit` from a log.

@@ -213,7 +213,7 @@ def checked_row(value: Any) -> Row:
     if kind == "decision":
         lists = [row[name] for name in ("probabilities", "mean", "std")]
         if any(each is not None and len(each) != len(row["arms"]) for each in lists):
-            raise ValueError("it has not one probability, mean and std for each arm")
+            raise ValueError("it needs one probability, mean and std for each arm")
         if row["arm"] not in row["arms"]:
             raise ValueError(f"its arm {shown(row['arm'])} was not offered")
     return row

@@ -317,7 +317,7 @@ def text_of(path: Path) -> BinaryIO:
         if len(first) == MOST_HEADER:
             raise ValueError(
                 f"its first line has more than {MOST_HEADER:,} bytes; it must name the columns, "
-                f"of which there may be {MOST_COLUMNS:,}"
+                f"at most {MOST_COLUMNS:,}"
             )
         if path.suffix != ".gz":
             return path.open("rb")

@@ -96,7 +96,7 @@ class LoggedData(Record):
 
 
 def check_events(good: NDArray[np.bool_], wrong: str) -> None:
-    """Raise ValueError if any event is not good: how many, which is the first, what is wrong."""
+    """Raise ValueError unless all events are good; say how many are not, and the first."""
     if not good.all():
         bad = np.flatnonzero(~good)
         raise ValueError(f"at {bad.size} of {good.size} events, first number {bad[0] + 1}: {wrong}")

@@ -29,7 +29,7 @@ def open_parquet(path: str | os.PathLike[str]) -> "pq.ParquetFile":
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 8, 0))
             if int.from_bytes(file.read(4), "little") > min(MOST_FOOTER, size):
-                raise ValueError("what it says of itself is longer than that of a table")
+                raise ValueError("its footer is longer than that of a table")
         found = pq.ParquetFile(path)
         if found.metadata.num_rows > max(SMALL, EXPANSION * size):
             raise ValueError(f"{found.metadata.num_rows:,} rows in {size:,} bytes cannot be")
@@ -49,7 +49,7 @@ def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except (pa.ArrowException, OSError, *MISFITS) as error:
         text = " ".join(str(error).split())[:300]
         if isinstance(error, LookupError | AttributeError | TypeError):  # from pandas' metadata
-            text = f"what it says of its columns does not fit ({text})"
+            text = f"its description of its columns is wrong ({text})"
         raise ValueError(f"cannot read {path}: {text}") from None
 
 

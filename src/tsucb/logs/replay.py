@@ -111,27 +111,14 @@ def replay(
     """
     check_replay(log, model)
     policy = check_policy(policy)
-    name, n = getattr(policy, "name", type(policy).__name__), len(log.arm)
-    played: list[Life] = []
-    for run in range(whole_number("lives", lives)):
-        played.append(play_life(log, model, policy, seed, run, progress))
-        if not played[0].kept.size:
-            raise ValueError(
-                f"{name} never picked the logged arm in {n:,} events; give a longer log"
-            )
-    first, kept = played[0], [life.kept for life in played]
-    rates, logged = np.array([(life.rate, life.logged_rate) for life in played]).T
-    numbers = rate_and_lift(rates, logged, log.reward, first.kept)
-    return Replay(name, n, first.matched, first.kept, *numbers, kept, rates, logged)
-
-
-class Life(NamedTuple):
-    """One replay: matches, indices of the kept events, and mean rewards of these and of its log."""
-
-    matched: int
-    kept: Integers
-    rate: float
-    logged_rate: float
+    runs = range(whole_number("lives", lives))
+    results = [play_life(log, model, policy, seed, run, progress) for run in runs]
+    matched, kept, rates, logged = map(list, zip(*results, strict=True))
+    numbers = rate_and_lift(np.array(rates), np.array(logged), log.reward, kept[0])
+    name, events = getattr(policy, "name", type(policy).__name__), len(log.arm)
+    return Replay(
+        name, events, matched[0], kept[0], *numbers, kept, np.array(rates), np.array(logged)
+    )
 
 
 class Matches(NamedTuple):
@@ -144,8 +131,12 @@ class Matches(NamedTuple):
 
 def play_life(
     log: LoggedData, model: Any, policy: Any, seed: int, run: int, progress: Callable[[int], None]
-) -> Life:
-    """Replay a policy once: life 0 on the log, the others on resampled logs."""
+) -> tuple[int, Integers, float, float]:
+    """Replay a policy once: life 0 on the log, the others on resampled logs.
+
+    Return the number of matches, the indices of the kept events, and the mean rewards of these and
+    of the life's log. Raise ValueError if nothing matches in life 0.
+    """
     n, rng = len(log.arm), stream(seed, run, KEEP)
     part, rows = log, np.arange(n)
     if run:  # in the order of time, but from a random event on, as the first may decide a life
@@ -156,8 +147,11 @@ def play_life(
     matches = Matches(part.propensity.min(), np.empty(n, np.int64), np.zeros(2, np.int64))
     pass_over(part, player, replay_events, matches, [stream(seed, run, POLICY), rng], progress)
     kept = matches.kept[: matches.counts[1]]
+    if not run and not kept.size:
+        name = getattr(policy, "name", type(policy).__name__)
+        raise ValueError(f"{name} never picked the logged arm in {n:,} events; give a longer log")
     rate = float(part.reward[kept].mean()) if kept.size else math.nan
-    return Life(int(matches.counts[0]), rows[kept], rate, float(part.reward.mean()))
+    return int(matches.counts[0]), rows[kept], rate, float(part.reward.mean())
 
 
 def rate_and_lift(

@@ -113,16 +113,16 @@ def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
     first = history(environment, 3, steps, meddle=False)
     demand(
         first == history(environment, 3, steps, meddle=False),
-        f"{name} makes another world of the same stream; take all randomness from rng",
+        f"{name} makes another world from the same stream; take all randomness from rng",
     )
     demand(
         first == history(environment, 3, steps, meddle=True),
-        f"asking {name} for rewards changes what comes later, or another reward comes the second "
+        f"asking {name} for rewards changes what comes later, or the answer differs the second "
         "time; draw everything random in advance, whatever arm will be played",
     )
     demand(
         first != history(environment, 4, steps, meddle=False),
-        f"{name} makes the same world of every stream",
+        f"{name} makes the same world from every stream",
     )
 
 

@@ -248,7 +248,7 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
     shapes = [[(x.shape, x.dtype) for x in leaves(s)] for s in (grown, model.start(arms + 2))]
     demand(
         type(grown) is type(state) and shapes[0] == shapes[1],
-        f"a state of {name} that was extended has not the arrays of one that started so",
+        f"a state of {name} that was extended has other arrays than one that started so large",
     )
     old = list(range(arms))
     one, two = (belief_about(model, each, script, old) for each in (state, grown))
