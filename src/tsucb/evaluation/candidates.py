@@ -9,7 +9,7 @@ from tsucb.compiler import compiled
 from tsucb.evaluation.settings import Settings, agent_arguments
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
-from tsucb.logs.replay import pass_over
+from tsucb.logs.replay import play_log
 from tsucb.models.model import belief, training_due, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
@@ -66,7 +66,7 @@ class Candidate:
         questions = Questions(
             draws, target, expected, self.order, self.known, np.zeros(1, np.int64)
         )
-        pass_over(events, player, look_through, questions, [rng])
+        play_log(events, player, ask_decisions, questions, [rng])
         return target, expected
 
 
@@ -141,7 +141,7 @@ class Questions(NamedTuple):
 
 
 @compiled
-def look_through(events, player, first, last, questions, policy_stream):  # type: ignore[no-untyped-def]
+def ask_decisions(events, player, first, last, questions, policy_stream):  # type: ignore[no-untyped-def]
     """At decisions first … last − 1, learn the rewards that have come, and ask the policy.
 
     Without draws ask the model for predictions instead. Stop where training is due. Return the next

@@ -277,8 +277,8 @@ class OffPolicy:
     def _matrix(self, name: str, values: ArrayLike) -> Floats:
         """Return the values as a finite matrix (N, K); raise ValueError otherwise."""
         array = floats(name, values)
-        shape = (self._size, "arms") if self._chances is None else self._chances.shape
-        if array.ndim != 2 or len(array) != self._size or shape[1] not in ("arms", array.shape[1]):
+        arms = None if self._chances is None else self._chances.shape[1]
+        if array.ndim != 2 or len(array) != self._size or arms not in (None, array.shape[1]):
             raise ValueError(
                 f"target and predicted must be matrices with one row for each of {self._size} "
                 f"events and one column per arm, but the shape of {name} is {array.shape}"

@@ -145,7 +145,7 @@ def play_life(
         part = log._replace(**{field: getattr(log, field)[rows] for field in fields})
     player = new_player(model, policy, log.arms, seed, run)
     matches = Matches(part.propensity.min(), np.empty(n, np.int64), np.zeros(2, np.int64))
-    pass_over(part, player, replay_events, matches, [stream(seed, run, POLICY), rng], progress)
+    play_log(part, player, replay_events, matches, [stream(seed, run, POLICY), rng], progress)
     kept = matches.kept[: matches.counts[1]]
     if not run and not kept.size:
         name = getattr(policy, "name", type(policy).__name__)
@@ -188,7 +188,7 @@ def check_replay(log: LoggedData, model: Any) -> None:
         )
 
 
-def pass_over(
+def play_log(
     log: LoggedData, player: Player, loop: Any, record: Any,
     generators: Iterable[np.random.Generator],
     progress: Callable[[int], None] = lambda events: None,

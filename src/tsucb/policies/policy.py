@@ -102,8 +102,9 @@ class Policy(Record):
         `probabilities_with_errors` also returns the standard errors of the latter two. Their counts
         include one more choice, spread evenly over the arms, so that no probability is zero.
 
-        A formula for independent arms gives at least 1e-9 to every arm that sampling may choose, so
-        that logs can be weighted by one over it. Zero means that the arm is never chosen.
+        Under `Thompson` and `TSUCB` every independent arm that a draw may choose, however rarely,
+        has at least 1e-9, so that rewards can be divided by it. Zero means that the arm is never
+        chosen.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""TS-UCB, the rule of Baek and Farias (2023)."""
+"""TS-UCB, the rule of Baek and Farias (2023): see `choose_ts_ucb` and `ratios`."""
 
 import math
 

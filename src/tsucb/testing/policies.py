@@ -1,5 +1,6 @@
 """The check of a policy, on beliefs of every law."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tsucb.beliefs import (
 )
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.policy import Choice, Policy, choose
-from tsucb.testing.demands import check, demand, near, rounded
+from tsucb.testing.demands import check, demand, near, rounded, same
 
 CHOICES = 2_000
 FALSE_ALARM = 1e-6
@@ -97,7 +98,7 @@ def choice_of(policy: Any, belief: Belief, seed: int) -> Choice:
 def check_choices(policy: Any, belief: Belief) -> None:
     """Check that choices are arms of the belief, with reasons, and repeatable."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
-    before = [np.copy(belief.mean), np.copy(belief.std)]
+    before = copy.deepcopy(belief)
     for seed in range(20):
         choice = choice_of(policy, belief, seed)
         demand(
@@ -113,25 +114,21 @@ def check_choices(policy: Any, belief: Belief) -> None:
         np.array_equal(first, second, equal_nan=True),
         f"{what} chooses differently on the same stream; take all randomness from rng",
     )
-    demand(
-        np.array_equal(before[0], belief.mean) and np.array_equal(before[1], belief.std),
-        f"{what} changes the belief; copy before writing",
-    )
+    demand(same(before, belief), f"{what} changes the belief; copy before writing")
 
 
-def frequencies(policy: Any, belief: Belief) -> Floats:
-    """Return the share of choices of each arm, always on the same stream."""
+def counts_of(policy: Any, belief: Belief) -> Floats:
+    """Return how often each arm is chosen in CHOICES choices, always on the same stream."""
     rng, counts = np.random.default_rng(1), np.zeros(belief.mean.size)
     for _ in range(CHOICES):
         counts[choose(policy, belief, rng).arm] += 1
-    return counts / CHOICES
+    return counts
 
 
 def check_ties(policy: Any, name: str) -> None:
     """Check that four equal arms are played equally often."""
     belief = GaussianBelief([1.0] * 4, [0.5] * 4, pulls=[5] * 4, step=21)
-    counts = CHOICES * frequencies(policy, belief)
-    expected = CHOICES / 4
+    counts, expected = counts_of(policy, belief), CHOICES / 4
     statistic = ((counts - expected) ** 2 / expected).sum()
     demand(
         statistic <= chi2.isf(FALSE_ALARM, 3),
@@ -149,7 +146,7 @@ def check_probabilities(policy: Policy, belief: Belief, exact: bool) -> None:
         f"the probabilities of {what} are {rounded(found)}; they must sum to one",
     )
     if exact:
-        frequency = frequencies(policy, belief)
+        frequency = counts_of(policy, belief) / CHOICES
         error = np.sqrt(np.clip(found * (1 - found), 0, None)) + np.sqrt(1 / CHOICES) * (found > 0)
         demand(
             near(frequency, found, error, CHOICES),
