@@ -35,7 +35,8 @@ class IDS(Policy):
     sampling", Algorithm 6 and Proposition 6.
     """
 
-    printed_name, target_name = "IDS({samples})", "information ratio"
+    printed_name = "IDS({samples})"
+    target_name = "information ratio"
 
     samples: SampleCount = 1000
 

@@ -24,7 +24,8 @@ class Thompson(Policy):
     Reference: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
     """
 
-    printed_name, target_name = "TS", "largest draw"
+    printed_name = "TS"
+    target_name = "largest draw"
 
     def has_formula(self, belief: Belief) -> bool:
         offered = offers(best_probabilities, type(belief.law))

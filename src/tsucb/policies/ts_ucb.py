@@ -38,7 +38,8 @@ class TSUCB(Policy):
     Additional Computation", Section 3, equation (1).
     """
 
-    printed_name, target_name = "TS-UCB({samples})", "f̃"
+    printed_name = "TS-UCB({samples})"
+    target_name = "f̃"
 
     samples: SampleCount = 1
 
