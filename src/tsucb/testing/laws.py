@@ -137,8 +137,8 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
     correlation = np.corrcoef(sample.T) - np.eye(sample.shape[1])
     demand(
         (np.abs(correlation) <= FAR / np.sqrt(count)).all(),
-        f"the arms' draws are correlated, by up to {np.abs(correlation).max():.3f}; a law like "
-        f"that derives from Law, and {name} from IndependentLaw",
+        f"the arms' draws are correlated, by up to {np.abs(correlation).max():.3f}; let {name} "
+        "derive from Law instead of IndependentLaw",
     )
     for arm in range(belief.mean.size):
         values = sample[:, arm]
@@ -146,8 +146,8 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
         us = np.array([variable_at(belief, x) for x in np.quantile(values, [0.001, 0.999])])
         demand(
             low <= us[0] and us[1] <= high and scale > 0,
-            f"window of {name} is ({low:.4g}, {high:.4g}), but u of draws goes from {us[0]:.4g} to "
-            f"{us[1]:.4g}; or its scale {scale:.4g} is not positive",
+            f"window of {name} is ({low:.4g}, {high:.4g}) with scale {scale:.4g}, but draws of u go "
+            f"from {us[0]:.4g} to {us[1]:.4g}; it must contain them, and its scale be positive",
         )
         for x in np.quantile(values, [0.1, 0.5, 0.9]):
             check_distribution(belief, arm, float(x), values, name)
