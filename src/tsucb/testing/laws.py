@@ -146,8 +146,8 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
         us = np.array([variable_at(belief, x) for x in np.quantile(values, [0.001, 0.999])])
         demand(
             low <= us[0] and us[1] <= high and scale > 0,
-            f"window of {name} is ({low:.4g}, {high:.4g}) with scale {scale:.4g}, but draws of u go "
-            f"from {us[0]:.4g} to {us[1]:.4g}; it must contain them, and its scale be positive",
+            f"window of {name} is ({low:.4g}, {high:.4g}) with scale {scale:.4g}, but u lies "
+            f"in ({us[0]:.4g}, {us[1]:.4g}); it must contain these, with a positive scale",
         )
         for x in np.quantile(values, [0.1, 0.5, 0.9]):
             check_distribution(belief, arm, float(x), values, name)
