@@ -40,9 +40,10 @@ class Law(Record):
         return False
 
     def smoothness(self) -> float:
-        """Return the power of u − end with which the best arm's distribution function starts.
+        """Return the power of the distance to an end of its range with which the best's law starts.
 
-        1 for a density that jumps there, less for one that is infinite, ∞ for a smooth start.
+        1 for a density that jumps there, less for one that is infinite, ∞ for one that vanishes
+        smoothly.
         """
         return math.inf
 
