@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tsucb
-from tsucb.agent.decision_log import write_parquet
-from tsucb.logs.live import report
+from tsucb.logs.decision_log import write_parquet
+from tsucb.logs.report import report
 from tsucb.paper.datasets.sources import csv_from_archive
 from tsucb.paper.experiments import reproduce
 from tsucb.paper.experiments.folder import Folder, checksum_of

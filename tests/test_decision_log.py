@@ -111,6 +111,17 @@ def test_recent_decisions_are_left_out_for_fairness(tmp_path):
     assert read.rewarded("recent").reward.mean() == pytest.approx(0.5, abs=0.005)
 
 
+def test_an_arm_that_was_not_offered_is_refused_in_a_table_of_decisions(tmp_path):
+    agent = make_agent(tmp_path / "log")
+    for _ in range(3):
+        agent.choose()
+    table = read_decision_log(tmp_path / "log")
+    assert len(read_decisions(table)) == 3
+    table.loc[1, "arm"] = "coffee"
+    with pytest.raises(ValueError, match=r"first number 2: the logged arm was not available"):
+        read_decisions(table)
+
+
 def test_rows_become_parquet_and_journals_go(tmp_path):
     log = DecisionLog(tmp_path / "log", rows_per_file=20)
     agent = make_agent(log)

@@ -7,8 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import tsucb
-from tsucb.policies.joint_probabilities import average
-from tsucb.policies.ts_ucb import winners_between
+from tsucb.policies.joint_probabilities import average, winners_between
 
 MEAN, STD = np.array([0.0, 0.4, 0.5, -0.2, 0.1]), np.array([1.0, 0.6, 0.5, 1.3, 0.9])
 

@@ -793,7 +793,7 @@ class Agent:
         Traceback (most recent call last):
         ValueError: a report is made from the decision log; make the agent with log=…
         """
-        from tsucb.logs.live import report
+        from tsucb.logs.report import report
 
         if self._log is None or self._log.folder is None:
             raise ValueError("a report is made from the decision log; make the agent with log=…")

@@ -18,7 +18,7 @@ from tsucb.checks import shown, whole_number
 from tsucb.contexts.values import values_of
 from tsucb.extras import require
 from tsucb.files import written_whole
-from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows
+from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows, write_parquet
 
 if TYPE_CHECKING:
     from tsucb.agent.decision import Decision, Explanation
@@ -252,35 +252,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return str(value)
-
-
-def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:
-    """Write rows of both kinds as a Parquet file, with one group of them in memory at a time."""
-    require("tables", "pyarrow")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text, number = pa.string(), pa.float64()
-    schema = pa.schema(
-        {
-            "kind": text,
-            "id": text,
-            "time": number,
-            "policy": text,
-            "context": text,
-            "arms": pa.list_(text),
-            "arm": text,
-            "favourite": text,
-            "probabilities": pa.list_(number),
-            "target": number,
-            "alpha": number,
-            "mean": pa.list_(number),
-            "std": pa.list_(number),
-            "reward": number,
-            "expired": pa.bool_(),
-        }
-    )
-    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-        for rows in groups:
-            columns = [pa.array([row.get(kind.name) for row in rows], kind.type) for kind in schema]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -1,4 +1,4 @@
-"""What a model tells a policy: a belief about the mean reward of every available arm.
+"""A belief about the mean reward of every available arm: what a model tells a policy.
 
 A belief has a `law`, which can be drawn from (one file per law in this folder), and for each of the
 n arms available now
@@ -6,12 +6,12 @@ n arms available now
 - `mean` and `std`: expectation and standard deviation of the arm's mean reward under the posterior,
 - `estimate` and `radius`: μ̂(a) and U(a) − μ̂(a), the middle and half-width of a confidence
   interval (Section 3 of the paper); `mean` and `std` unless the model says otherwise,
-- `pulls`: N(a), how often the arm was played,
+- `pulls`: N(a), the number of times the arm was played,
 - `information`: log(det prior covariance / det posterior covariance) of the arm's parameters,
 
-and for all of them `step` (t, counted from 1), `dimension` (d, parameters per arm) and
+and for all arms together `step` (t, counted from 1), `dimension` (d, parameters per arm) and
 `prior_std` (the smallest standard deviation of a parameter before any data). Policies read what
-they need; the rest can be left off when a belief is made by hand.
+they need; all but law, mean and std can be left off when a belief is made by hand.
 """
 
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from tsucb.checks import floats, shown
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Record
 
-OPTIONAL: Any = None  # a field that is filled in if it is left off
+OPTIONAL: Any = None  # `Belief.prepare` fills in fields that are left off
 
 
 class Belief(Record):
@@ -52,7 +52,7 @@ class Belief(Record):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Check the fields and fill in those that were left off, in place."""
+        """Check the fields, and fill in those that were left off."""
         law, step, dimension = values["law"], values["step"], values["dimension"]
         prior_std = values["prior_std"]
         if not isinstance(law, Law):
@@ -105,7 +105,10 @@ def nonnegative(name: str, values: ArrayLike, arms: int) -> Floats:
 
 
 def counts(name: str, values: ArrayLike, arms: int) -> Integers:
-    """Return whole numbers, or fractions if they are given: pulls fade where a model forgets."""
+    """Return the numbers as integers, or as floats if floats were given.
+
+    Pulls are fractions in a model that forgets.
+    """
     array = nonnegative(name, values, arms)
     whole: Integers = array.astype(np.int64)
     return array if np.asarray(values).dtype.kind == "f" else whole  # type: ignore[return-value]

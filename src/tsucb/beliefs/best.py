@@ -1,7 +1,7 @@
 """Integrals over the best of independent arms, in place of samples.
 
 When the arms' mean rewards are independent, their maximum has the distribution function
-F(x) = Πₖ Fₖ(x), and what Thompson sampling, TS-UCB and IDS estimate by sampling are integrals over
+F(x) = Πₖ Fₖ(x). What Thompson sampling, TS-UCB and IDS estimate by sampling then are integrals over
 one variable u (the reward itself for normals, its logit for Betas):
 
 - E[max] = ∫ x dF(x),
@@ -9,11 +9,12 @@ one variable u (the reward itself for normals, its logit for Betas):
 - E[f(a); b is best] = ∫ F λ_b E[f(a) | f(a) ≤ x] du for a ≠ b, with the inner expectation
   integrated too.
 
-The nodes follow the arms. Below `floor`, the highest of the points that each arm exceeds with all
-but negligible chance, F vanishes; so every arm that matters straddles `floor` from below, and
-going up the wide arms outlast the narrow ones. Panels of Gauss–Legendre nodes march upwards, each
-as wide as the narrowest arm that is not yet behind it allows. An arm that ends below `floor` is
-left out; that changes F by at most TAIL there and E[max] by at most 2e-10 of the arm's spread.
+The nodes follow the arms. Every arm exceeds the lower end of its window almost surely, so F
+vanishes below `floor`, the highest of these ends. The windows of all arms that matter contain
+`floor`, and those of wide arms reach further up than those of narrow ones. Panels of Gauss–Legendre
+nodes go upwards from `floor`, each as wide as the narrowest arm allows whose window has not ended
+yet. An arm whose window ends below `floor` is left out; that changes F by at most TAIL there and
+E[max] by at most 2e-10 of the arm's spread.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ POINTS, WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(NODE
 
 
 def _sums_to_the_end() -> Floats:
-    """Return a matrix: row i has the weights for the integral from node i to the panel's end."""
+    """Return a matrix; row i has the weights of the integral from node i to the panel's end."""
     legendre = np.polynomial.legendre
     values = legendre.legvander(2 * POINTS, NODES - 1)
     rows = np.empty((NODES, NODES))
@@ -57,7 +58,7 @@ def expected_best(belief: Any) -> float:
 
 @hook
 def best_probabilities(belief: Any) -> Floats:
-    """Return P(arm is best) for every arm; arms that are best together share it equally.
+    """Return P(arm is best) for every arm; certain arms that tie share it equally.
 
     >>> from tsucb import GaussianBelief
     >>> best_probabilities(GaussianBelief(mean=[0.0, 0.0, -99.0], std=[1.0, 1.0, 1.0]))
@@ -83,13 +84,13 @@ def outline(belief):  # type: ignore[no-untyped-def]
     Returns
     -------
     arms
-        Indices of the arms that matter and are not certain.
+        Indices of the arms whose windows end above `floor`.
     high, scale
-        The end of each one's window, and its scale.
+        The upper end of the window of each of these arms, and its scale.
     floor, ceiling
-        The range: outside it, F is 0 or 1 but for negligible chance.
+        The range; outside it F is 0 or 1, up to a negligible chance.
     certain
-        Whether `floor` is the value of an arm without any spread, which F jumps at.
+        Whether F jumps at `floor`, the value of an arm without any spread.
     """
     total = belief.mean.size
     arms = np.empty(total, np.int64)
@@ -109,7 +110,7 @@ def outline(belief):  # type: ignore[no-untyped-def]
         elif low == floor:
             certain = True
     arms, high, scale = arms[:count], high[:count], scale[:count]
-    # With many arms, even the best of them may not begin here.
+    # With many arms, F may be negligible for some way above `floor`.
     while not certain:
         after = floor + narrowest(high, scale, floor)
         if not after > floor or best_cdf(belief, arms, after) > TAIL:
@@ -120,10 +121,10 @@ def outline(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def conceivable(belief):  # type: ignore[no-untyped-def]
-    """Return the least value that the best can have, and the largest that each arm can have.
+    """Return the least value of u that the best arm can have, and the largest of every arm.
 
-    Both come from windows of twice the width. For normals these end at 12 standard deviations, a
-    chance of 1e-33, which no draw reaches.
+    Both are ends of windows of twice the width. For normals these end at 12 standard deviations,
+    which are exceeded with a chance of 1e-33: no draw is outside.
     """
     low, ends = -np.inf, np.empty(belief.mean.size)
     for a in range(ends.size):
@@ -135,7 +136,7 @@ def conceivable(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
-    """Return the smallest scale of the arms whose window reaches beyond u."""
+    """Return the smallest scale of the arms whose window ends above u."""
     smallest = np.inf
     for k in range(high.size):
         if high[k] > u:
@@ -147,8 +148,8 @@ def narrowest(high, scale, u):  # type: ignore[no-untyped-def]
 def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ignore[no-untyped-def]
     """Return Gauss–Legendre nodes and weights from `start` to `stop`, as fine as the arms need.
 
-    No panel is longer than `longest`, nor the rewards in it further apart than `span`: for
-    integrands with a scale of their own.
+    For integrands with a scale of their own, no panel is longer than `longest`, nor are the rewards
+    at its ends further apart than `span`.
     """
     # The best of many arms varies less than one of them. Tuned on equal arms, the worst case:
     # E[max] to 1e-8 and gains to 1e-6 with 32 to 40 nodes, for 2 to 200 arms.
@@ -168,7 +169,7 @@ def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ign
         if count == edges.size:
             edges = np.append(edges, edges)
         edges[count] = last + length
-        # Nor may a panel be lost in rounding: then the rest is shorter than any integrand knows.
+        # Also stop where a panel is lost in rounding: the rest is shorter than any integrand needs.
         if edges[count] + 0.3 * length > stop or not edges[count] > last:
             edges[count] = stop
     nodes, weights = np.empty(count * NODES), np.empty(count * NODES)
@@ -182,9 +183,9 @@ def nodes_between(belief, high, scale, start, stop, longest, span):  # type: ign
 
 @compiled
 def mesh(belief):  # type: ignore[no-untyped-def]
-    """Return the arms that matter, nodes and weights, `ends`, and floor and `certain` of `outline`.
+    """Return arms, nodes, weights, ends, floor and certain; see `outline`.
 
-    `ends` is the number of nodes inside each arm's window: beyond, its F is one.
+    `ends` has the number of nodes below the end of each arm's window; at the others its F is one.
     """
     arms, high, scale, floor, ceiling, certain = outline(belief)
     nodes, weights = nodes_between(belief, high, scale, floor, ceiling, np.inf, np.inf)
@@ -193,7 +194,7 @@ def mesh(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def inside(high, nodes):  # type: ignore[no-untyped-def]
-    """Return how many of the ascending nodes lie below the end of each arm's window."""
+    """Return the number of the ascending nodes that lie below the end of each arm's window."""
     count = np.empty(high.size, np.int64)
     for k in range(high.size):
         count[k] = np.searchsorted(nodes, high[k])
@@ -202,7 +203,7 @@ def inside(high, nodes):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_cdf(belief, arms, u):  # type: ignore[no-untyped-def]
-    """Return F(u), the product over the arms."""
+    """Return F(u), the product of the arms' distribution functions."""
     product = 1.0
     for a in arms:
         product *= distribution(belief, a, u)[0]
@@ -253,7 +254,7 @@ def hazards(belief, arms, nodes, ends):  # type: ignore[no-untyped-def]
 @implements(best_probabilities, IndependentLaw)
 def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
     out = np.zeros(belief.mean.size)
-    if largest_of(belief.std) == np.inf:  # no density to integrate: see `Policy.is_exact`
+    if largest_of(belief.std) == np.inf:  # there is no density to integrate
         return out * np.nan
     arms, nodes, weights, ends, floor, certain = mesh(belief)
     best, _, hazard = hazards(belief, arms, nodes, ends)
@@ -273,7 +274,7 @@ def integrate_best_probabilities(belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
-    """Return whether the arm has that value without any spread."""
+    """Return whether the arm has this value without any spread."""
     low, high, _ = window(belief, arm)
     return low == value and high == value
 
@@ -282,8 +283,9 @@ def is_certain(belief, arm, value):  # type: ignore[no-untyped-def]
 def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
     """Return regret and gain.
 
-    D(a, b) = E[f(a); b best] − mean(a) P(b best) is ∫ F λ_b (E[f(a) | f(a) ≤ x] − mean(a)) du for
-    b ≠ a, and what makes them sum to zero for b = a; the gain is Σ_b D(a, b)² / P(b best).
+    The gain is Σ_b D(a, b)² / P(b best) with D(a, b) = E[f(a); b best] − mean(a) P(b best). For
+    b ≠ a, D(a, b) = ∫ F λ_b (E[f(a) | f(a) ≤ x] − mean(a)) du; D(a, a) = −Σ D(a, b), as all D(a, b)
+    sum to zero.
     """
     gain = np.zeros(belief.std.size)
     if largest_of(belief.std) == np.inf:
@@ -299,7 +301,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         for i in range(ends[b]):
             hazard[b, i] *= weights[i] * best[i]
             probability[b] += hazard[b, i]
-    own, spread = np.zeros(arms.size), np.zeros(arms.size)  # −Σ D(a, b), Σ D(a, b)² / P over b ≠ a
+    own, spread = np.zeros(arms.size), np.zeros(arms.size)  # D(a, a), Σ D(a, b)² / P over b ≠ a
     for k in range(arms.size):
         for j in range(k):
             one, other = 0.0, 0.0  # D(k, j) and D(j, k)
@@ -312,7 +314,7 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
                 spread[k] += one * one / probability[j]
             if other != 0.0:
                 spread[j] += other * other / probability[k]
-    if certain:  # one more arm that may be best, with all of its density at the floor
+    if certain:  # a certain arm may be best, too: all of its mass is at the floor
         at_floor = best_cdf(belief, arms, floor)
         for k in range(arms.size):
             own[k] -= at_floor * below_floor[k]
@@ -323,16 +325,16 @@ def integrate_regret_and_gain(belief):  # type: ignore[no-untyped-def]
         gain[arms[k]] = spread[k]
     regret = mean_above(belief, floor, nodes, weights, best) - belief.mean
     for a in range(regret.size):
-        regret[a] = max(regret[a], 0.0)  # rounding: the expected maximum is above every mean
+        regret[a] = max(regret[a], 0.0)  # below zero by rounding only
     return regret, gain
 
 
 @compiled
 def to_means_below(belief, arms, nodes, weights, floor, below):  # type: ignore[no-untyped-def]
-    """Replace every arm's F(x) at the nodes by E[f | f ≤ x] − mean; return these at the floor.
+    """Replace every arm's F(x) at the nodes by E[f | f ≤ x] − mean; return this value at the floor.
 
-    Use F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x. That integral is what is missing from x on to
-    x₁ − mean, x₁ being the end of the range.
+    F(x) E[f | f ≤ x] = x F(x) − ∫ F up to x. With x₁ the end of the range, ∫ F up to x₁ is
+    x₁ − mean; the integral up to x is that less the integral from x to x₁.
     """
     at_floor, values = np.empty(arms.size), np.empty(NODES)
     last = nodes.size - 1
@@ -358,9 +360,9 @@ def to_means_below(belief, arms, nodes, weights, floor, below):  # type: ignore[
 
 @compiled
 def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
-    """Count a draw for the arm that is best in it; return that arm's mean reward.
+    """Count a draw for the arm that is best in it; return the mean reward of that arm.
 
-    Row b of `totals` is the sum of the draws in which arm b is best.
+    Add the draw to row b of `totals`, b being that arm.
     """
     b = place_of_largest(means)
     wins[b] += 1.0
@@ -371,11 +373,10 @@ def add_win(means, wins, totals):  # type: ignore[no-untyped-def]
 
 @compiled
 def gain_of_wins(mean, wins, totals, best):  # type: ignore[no-untyped-def]
-    """Return regret and gain from draws.
+    """Return regret and gain, estimated from draws.
 
-    `wins` counts how often each arm was best, row b of `totals` is the sum of the draws in which
-    arm b is best, and `best` the sum of the best arm's mean rewards over all draws. By chance their
-    average may be below an exact mean: then a regret is negative.
+    `wins` and `totals` are from `add_win`; `best` is the sum of what it returned. By chance the
+    average of the best may be below an exact mean: then a regret is negative.
     """
     arms = mean.size
     samples = total(wins)

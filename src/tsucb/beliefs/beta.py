@@ -8,21 +8,15 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, positive_vector
 from tsucb.beliefs.gaussian import REACH
-from tsucb.beliefs.law import (
-    LogitLaw,
-    distribution,
-    draw,
-    upper_quantiles,
-    window,
-)
+from tsucb.beliefs.law import LogitLaw, distribution, draw, upper_quantiles, window
 from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.special import beta_front, beta_quantile_upper, beta_tails
 
-LAST = 2.0**-53  # the distance of the last float before 1
-SMALLEST = 1e-300  # stands for the smallest positive float
-TINY = 0.01  # below it, powers of a uniform number underflow
-CHANCE = 1e-7  # of equal draws that may be neglected
+LAST = 2.0**-53  # 1 minus the largest float below 1
+SMALLEST = 1e-300  # about the smallest positive float
+TINY = 0.01  # parameters with which powers of a uniform number underflow are smaller
+CHANCE = 1e-7  # the probability of equal draws that is neglected
 
 
 class Beta(LogitLaw):
@@ -32,7 +26,7 @@ class Beta(LogitLaw):
     beta: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Return whether two draws may both round to 1, or one has no finite logit."""
+        """Return whether two draws may both round to 1, or one may have no finite logit."""
         if min(self.beta.min(), self.alpha.min()) > 0.5:
             return False
         sides = list(zip(self.alpha, self.beta, strict=True))
@@ -41,7 +35,7 @@ class Beta(LogitLaw):
         return bool(sum(ones[:-1]) > CHANCE or max(ends) > CHANCE)
 
     def smoothness(self) -> float:
-        """Return the power at the nearer end: 0 if all arms are there, 1 if one of them is."""
+        """Return the smaller power: at 0, which all arms must reach, or at 1, which one must."""
         return float(min(self.alpha.sum(), self.beta.min()))
 
 
@@ -53,7 +47,7 @@ def BetaBelief(alpha: ArrayLike, beta: ArrayLike, **evidence: Any) -> Belief:
     alpha, beta
         Of every arm.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> BetaBelief(alpha=[1.0, 8.0], beta=[1.0, 2.0]).mean
     array([0.5, 0.8])
@@ -66,10 +60,10 @@ def BetaBelief(alpha: ArrayLike, beta: ArrayLike, **evidence: Any) -> Belief:
 
 @compiled
 def draw_one(alpha: float, beta: float, rng: Any) -> float:
-    """Return a draw of a Beta, also where both of its parameters are tiny.
+    """Return a draw of a Beta, whose parameters may both be tiny.
 
-    Jöhnk's method takes powers of two uniform numbers, and Numba's `rng.beta` repeats it while both
-    powers underflow: a million times at 1e-9. Their logarithms do not underflow.
+    Jöhnk's method takes powers of two uniform numbers; Numba's `rng.beta` repeats it while both
+    powers underflow, a million times at 1e-9. So take logarithms there, which do not underflow.
     """
     if max(alpha, beta) > TINY:
         return float(rng.beta(alpha, beta))
@@ -110,7 +104,7 @@ def beta_edge(alpha: float, beta: float, side: float) -> float:
         v -= excess / (n * e / (1.0 - m + e) - alpha)
         if abs(excess) < 0.1:
             break
-    if not abs(v) < 1400.0:  # of a law so wide that floats end before it does
+    if not abs(v) < 1400.0:  # the law is wider than the range of floats
         return side * 1400.0
     return v
 

@@ -1,4 +1,4 @@
-"""Independent gammas: rates of counts."""
+"""Independent gammas: the means of counts."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma
 
 
 class Gamma(IndependentLaw):
-    """Arm a's mean reward is Gamma(shape[a]) / rate[a]. Its integrals are over the log."""
+    """Arm a's mean reward is Gamma(shape[a]) / rate[a]; u is its logarithm."""
 
     shape: Floats
     rate: Floats
@@ -36,7 +36,7 @@ class Gamma(IndependentLaw):
         return bool(zeros and max(zeros) > CHANCE)
 
     def smoothness(self) -> float:
-        """Return the power at 0, where the best is only if all arms are."""
+        """Return the power at 0, which all arms must reach for the best to be there."""
         return float(self.shape.sum())
 
 
@@ -48,7 +48,7 @@ def GammaBelief(shape: ArrayLike, rate: ArrayLike, **evidence: Any) -> Belief:
     shape, rate
         Of every arm: its mean is shape / rate.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> GammaBelief(shape=[4.0, 9.0], rate=[2.0, 3.0]).mean
     array([2., 3.])
@@ -87,7 +87,7 @@ def gamma_edge(shape: float, side: float) -> float:
         v -= excess / (shape * (e - 1.0))
         if abs(excess) < 0.1:
             break
-    if not abs(v) < 1400.0:  # of a law so wide that floats end before it does
+    if not abs(v) < 1400.0:  # the law is wider than the range of floats
         return side * 1400.0
     return v
 

@@ -21,8 +21,8 @@ from tsucb.numeric.special import normal_cdf, normal_pdf, normal_quantile_upper
 
 REACH = 6.0  # standard deviations from an arm's mean to each end of its window
 
-# Φ and φ on a grid, for a Taylor series around the nearest point: five terms err by 1e-11, and
-# cost a fraction of the error function.
+# Φ and φ on a grid, for Taylor series around its points: five terms err by 1e-11, and cost a
+# fraction of the error function.
 GRID = 32.0
 GRID_LOW, GRID_HIGH = -7.0, 9.0
 _grid = np.arange(GRID_LOW, GRID_HIGH + 1.5 / GRID, 1.0 / GRID)
@@ -50,7 +50,7 @@ def GaussianBelief(mean: ArrayLike, std: ArrayLike, **evidence: Any) -> Belief:
     mean, std
         Of every arm's mean reward.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> GaussianBelief(mean=[0.1, 0.5], std=[1.0, 0.2]).radius
     array([1. , 0.2])
@@ -71,7 +71,7 @@ def draw_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
 def upper_quantiles_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
     quantile = normal_quantile_upper(tail)
     for a in range(out.size):
-        # An arm without any knowledge goes first, also at the median: 0 · ∞ is not a number.
+        # An arm with infinite std goes first, also at the median, where 0 · ∞ is not a number.
         out[a] = belief.mean[a] + quantile * belief.std[a] if belief.std[a] < np.inf else np.inf
 
 
@@ -83,7 +83,7 @@ def window_gaussian(belief, arm):  # type: ignore[no-untyped-def]
 
 @compiled
 def quick_normal(z):  # type: ignore[no-untyped-def]
-    """Return Φ(z) and φ(z) by the series around the nearest point of the grid."""
+    """Return Φ(z) and φ(z), by the Taylor series around the nearest point of the grid."""
     z = min(max(z, GRID_LOW), GRID_HIGH)
     i = int((z - GRID_LOW) * GRID + 0.5)
     c = GRID_LOW + i / GRID

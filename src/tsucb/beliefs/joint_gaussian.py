@@ -1,4 +1,4 @@
-"""Jointly normal arms, which share coefficients and may each have a part of their own too."""
+"""Jointly normal arms: they share coefficients, and each may have a part of its own."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, nonnegative, vector
+from tsucb.beliefs.gaussian import upper_quantiles_gaussian
 from tsucb.beliefs.law import Law, draw, upper_quantiles
 from tsucb.checks import floats
 from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, normal
-from tsucb.numeric.special import normal_quantile_upper
 
 
 class JointGaussian(Law):
     """The arms' mean rewards are mean + factor @ z + own · e with z and e standard normal.
 
-    The factor has a row per arm, and `own` an entry per arm, or none where nothing is an arm's own.
-    A factor with a further column for each arm would be the same, but for its many zeros.
+    `factor` has a row per arm; `own` has an entry per arm, or is empty. `own` could as well be a
+    diagonal block of further columns in `factor`, nearly all of them zeros.
     """
 
     factor: Floats
@@ -37,9 +37,9 @@ def JointGaussianBelief(
     factor
         One row per arm.
     own
-        Standard deviation of what each arm has to itself; nothing by default.
+        Standard deviation of each arm's independent part; zero by default.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> JointGaussianBelief(mean=[0.0, 0.0], factor=[[3.0, 4.0], [0.0, 1.0]]).std
     array([5., 1.])
@@ -74,8 +74,4 @@ def draw_joint_gaussian(belief, rng, out):  # type: ignore[no-untyped-def]
         out[a] = total
 
 
-@implements(upper_quantiles, JointGaussian)
-def upper_quantiles_joint_gaussian(belief, tail, out):  # type: ignore[no-untyped-def]
-    quantile = normal_quantile_upper(tail)
-    for a in range(out.size):
-        out[a] = belief.mean[a] + quantile * belief.std[a]
+implements(upper_quantiles, JointGaussian)(upper_quantiles_gaussian)  # each arm alone is normal

@@ -1,20 +1,20 @@
-"""What a law of the arms' mean rewards can be asked for: the hooks that its file implements.
+"""The hooks that describe a law of the arms' mean rewards; each law implements them in its file.
 
 | hook | gives | needed by |
 |---|---|---|
 | `draw` | one draw of every arm's mean reward | everything that samples |
-| `upper_quantiles` | what each arm exceeds with a given probability | `BayesUCB` |
+| `upper_quantiles` | the value that each arm exceeds with a given probability | `BayesUCB` |
 | `expected_best`, `best_probabilities`, `regret_and_gain` | integrals | exact TS-UCB, TS, IDS |
 
-Only `draw` must be there; a policy that asks for more falls back to sampling where a law does not
-offer it (`tsucb.compiler.offers` tells). A law of *independent* arms that derives from
-`IndependentLaw` gets all three integrals, from four more hooks that describe one arm at a time.
-With u a variable in which the laws of single arms are smooth (the reward itself for normals, its
-logit for Betas, its logarithm for gammas):
+Only `draw` is required; where a law lacks another hook (see `tsucb.compiler.offers`), policies
+sample instead. A law of *independent* arms that derives from `IndependentLaw` gets all three
+integrals from four more hooks, which describe one arm at a time. They are in terms of a variable u
+in which the laws of single arms are smooth: the reward itself for normals, its logit for Betas, its
+logarithm for gammas.
 
 | hook | gives |
 |---|---|
-| `window` | where u lies but for negligible chance, and the scale of its law |
+| `window` | the ends beyond which u lies with negligible chance only, and the scale of its law |
 | `distribution` | distribution function and density of u |
 | `reward_at`, `variable_at` | the reward x at u and dx/du; the u at x |
 """
@@ -30,19 +30,20 @@ from tsucb.record import Record
 
 
 class Law(Record):
-    """A joint law of the arms' mean rewards: what `draw` draws from."""
+    """The joint law of the arms' mean rewards, from which `draw` draws."""
 
     def is_coarse(self, belief: Any) -> bool:
-        """Return whether floats are too coarse for the law: draws of several arms may be equal.
+        """Return whether floats are too coarse for this law, so that draws of arms may be equal.
 
-        Then choices depend on how ties between them are broken, which no integral sees.
+        Choices then depend on how ties are broken, which integrals do not know.
         """
         return False
 
     def smoothness(self) -> float:
-        """Return the power of the distance from its end with which the law of the best begins.
+        """Return the power of the distance to an end of its range with which the best's law starts.
 
-        1 for a density that jumps, less where it is infinite, ∞ where it vanishes smoothly.
+        1 for a density that jumps there, less for one that is infinite, ∞ for one that vanishes
+        smoothly.
         """
         return math.inf
 
@@ -52,7 +53,7 @@ class IndependentLaw(Law):
 
 
 class LogitLaw(IndependentLaw):
-    """A law of independent probabilities, whose integrals are over the logit."""
+    """A law of independent probabilities; u is the logit."""
 
 
 @hook

@@ -1,4 +1,4 @@
-"""Independent probabilities with normal logits, as logistic regression has them."""
+"""Independent probabilities with normal logits, as in logistic regression."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class LogitNormal(LogitLaw):
     scale: Floats
 
     def is_coarse(self, belief: Belief) -> bool:
-        """Return whether two draws may round to 1, or a scale is no more than rounding."""
+        """Return whether two draws may round to 1, or a scale is within rounding of the centres."""
         spread, size = self.scale[self.scale > 0], np.abs(self.centre).max()
         high = float(np.sort(self.centre + REACH * self.scale)[-2:].min())
         return bool(high > 36.0 or (spread.size and spread.min() < 1e-12 * max(size, 1.0)))
@@ -36,7 +36,7 @@ def LogitNormalBelief(centre: ArrayLike, scale: ArrayLike, **evidence: Any) -> B
     centre, scale
         Mean and standard deviation of every arm's logit.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> LogitNormalBelief(centre=[-3.0, 0.0], scale=[1.0, 2.0]).mean.round(6)
     array([0.069324, 0.5     ])

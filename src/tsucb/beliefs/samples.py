@@ -1,4 +1,4 @@
-"""Any posterior that can only be sampled: an ensemble, a bootstrap, a Markov chain."""
+"""A posterior that is known by samples only: an ensemble, a bootstrap, a Markov chain."""
 
 from typing import Any
 
@@ -20,21 +20,21 @@ from tsucb.numeric.arrays import Floats, copy_to, largest_of, quantiles
 
 
 class Samples(Law):
-    """The arms' mean rewards are one of the rows of `draws` (S, n), each as likely."""
+    """The arms' mean rewards are one of the rows of `draws` (S, n), each equally likely."""
 
     draws: Floats
 
 
 def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:
-    """A belief that is known by draws from it.
+    """A belief that is known by samples from it.
 
     Parameters
     ----------
     draws
-        (S, n): S draws of the n arms' mean rewards, such as what the members of an ensemble
-        predict. A policy that draws takes one of them at random; integrals are over all of them.
+        (S, n): S draws of the n arms' mean rewards, such as the predictions of an ensemble's
+        members. A policy that draws takes one of them at random; integrals are over all of them.
     evidence
-        What else a `Belief` holds.
+        Further fields of `Belief`.
 
     >>> SampleBelief([[0.0, 1.0], [2.0, 1.0]]).mean
     array([1., 1.])

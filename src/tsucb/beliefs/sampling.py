@@ -1,18 +1,19 @@
-"""Expectations over the best arm by sampling, with exact ones where they are asked for and offered.
+"""Expectations over the best arm, by sampling; exact ones where asked for, if the law offers them.
 
 f̃ is the mean reward of the best arm, averaged over m draws from the posterior.
 
-For many draws of independent normals, not all of them need to be made. The best so far of each of
-the m draws is kept, and the arms are gone through one by one. To an arm that reaches the lowest of
-these only with a chance of at most q per draw, it is enough to visit the few draws in which it
-may: the gaps between them are geometric. The result has the same law as drawing everything.
+For independent normals and large m, most numbers need not be drawn. `average_best_gaussian` goes
+through the arms one by one and keeps the best so far of each of the m draws. If an arm exceeds the
+lowest of these with a chance of at most q per draw, only the few draws in which it may do so are
+visited: the gaps between them are geometric. The result has the same law as if every arm were
+drawn m times.
 
-For the chance, with φ the density of a standard normal and c the distance in standard deviations,
+With φ the density of a standard normal and c the distance in standard deviations,
 
-    φ(c + e) = [φ(c) / c] · [c exp(−c e)] · exp(−e² / 2):
+    φ(c + e) = [φ(c) / c] · [c exp(−c e)] · exp(−e² / 2).
 
-an excess e over c comes with probability q = φ(c) / c, from an exponential of rate c, and is
-kept with probability exp(−e² / 2); otherwise the arm stays below c in this draw.
+So an excess e over c is proposed with probability q = φ(c) / c, drawn from an exponential of rate
+c, and kept with probability exp(−e² / 2); otherwise the arm stays below c in this draw.
 """
 
 import math
@@ -29,17 +30,17 @@ from tsucb.compiler.normals import AT_ONCE, put_normals
 from tsucb.numeric.arrays import Floats, largest_of, place_of_largest, quantiles
 from tsucb.numeric.bursts import burst, normal, uniform
 
-FAR = 1.5  # from here on the excesses are rare enough to be faster than draws
-BLOCK = 64  # draws that IDS makes at a time: all arms' fit into the cache
-MANY = 10  # draws, from which on all this pays
-VERY_MANY = 32  # draws, from which on sixteen at a time pay
-MANY_ARMS = 64  # from which on that pays for a single draw of each
+FAR = 1.5  # distance c from which excesses are rare enough to be faster than draws
+BLOCK = 64  # draws that IDS makes at a time, so that those of all arms fit into the cache
+MANY = 10  # draws from which the method above is faster than drawing everything
+VERY_MANY = 32  # draws from which it is faster to draw sixteen at a time
+MANY_ARMS = 64  # arms from which that is faster for a single draw of each
 STAND_IN = 10_000  # draws in place of an integral that a law does not offer
-QUANTILE_DRAWS = 1_000  # in place of a quantile that it does not offer
+QUANTILE_DRAWS = 1_000  # draws in place of a quantile that a law does not offer
 
 
 def exactly(function: Any) -> Any:
-    """Return whether infinitely many samples are asked for and the law offers the integral."""
+    """Return the condition that m is infinite and the law offers this integral."""
 
     def condition(belief: Any, samples: Any, rng: Any) -> bool:
         return isinstance(samples, types.Float) and offers(function, class_of(belief))
@@ -67,7 +68,7 @@ def sampled_f_tilde(belief, samples, rng):  # type: ignore[no-untyped-def]
 def estimated_regret_and_gain(
     belief: Any, samples: float, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return regret and gain of every arm from posterior draws; exactly for ∞."""
+    """Return regret and gain of every arm, from posterior draws; exactly for ∞."""
 
 
 @implements(estimated_regret_and_gain, Law, where=exactly(regret_and_gain))
@@ -76,7 +77,7 @@ def exact_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 
 def finitely(belief: Any, samples: Any, rng: Any) -> bool:
-    """Return whether finitely many samples are asked for."""
+    """Return whether m is finite."""
     return isinstance(samples, types.Integer)
 
 
@@ -84,7 +85,7 @@ def finitely(belief: Any, samples: Any, rng: Any) -> bool:
 def sampled_regret_and_gain_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     """Return regret and gain from blocks of draws, arm by arm in vector instructions.
 
-    What is added up is z = (f − mean) / std.
+    `totals` adds up z = (f − mean) / std.
     """
     mean, std, state = belief.mean, belief.std, burst(rng)
     arms = mean.size
@@ -132,7 +133,7 @@ def sampled_regret_and_gain(belief, samples, rng):  # type: ignore[no-untyped-de
 
 @compiled
 def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with `upper_quantiles` estimated from draws."""
+    """Fill `out` with estimates of `upper_quantiles` from draws."""
     draws = np.empty((QUANTILE_DRAWS, out.size))
     for i in range(QUANTILE_DRAWS):
         draw(belief, rng, draws[i])
@@ -141,10 +142,10 @@ def sampled_upper_quantiles(belief, tail, rng, out):  # type: ignore[no-untyped-
 
 @hook
 def average_best(belief: Any, samples: int, rng: np.random.Generator) -> float:
-    """Return the mean reward of the best arm, averaged over this many draws.
+    """Return the mean reward of the best arm, averaged over `samples` draws.
 
-    What the draws differ by is averaged, so that equal ones, as a certain arm's, average to the
-    same number and not to one beside it, where a certain arm would look worthless.
+    Average the differences to the first draw: equal draws, such as those of a certain arm, then
+    average to exactly their value. If rounding raised the average, that arm would never be played.
     """
 
 
@@ -166,11 +167,11 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
     by_sixteens = samples >= VERY_MANY
     best, lowest = np.empty((samples + 15) & -16 if by_sixteens else samples), -np.inf
     for i in range(best.size):
-        best[i] = -np.inf if i < samples else np.inf  # what nobody draws is never the lowest
+        best[i] = -np.inf if i < samples else np.inf  # padding must never be the lowest
     z = np.empty(best.size)
     leader = place_of_largest(mean)
     for n in range(mean.size):
-        # The leader takes the turn of the first arm, which puts most others far behind.
+        # The leader goes first, in exchange with arm 0: most other arms are then far behind.
         a = leader if n == 0 else 0 if n == leader else n
         c = (lowest - mean[a]) / std[a]
         if c >= FAR:
@@ -188,7 +189,7 @@ def average_best_gaussian(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def fill(z, by_sixteens, state):  # type: ignore[no-untyped-def]
-    """Fill a vector with normals, all or most of them by sixteens; return the next state."""
+    """Fill a vector with normals, by sixteens as far as they go or one by one; return the state."""
     begin = z.size - z.size % AT_ONCE if by_sixteens else 0
     state = put_normals(z, 0, begin, state)
     for i in range(begin, z.size):
@@ -209,10 +210,10 @@ def average_best_of_draws(belief, samples, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_excesses(best, samples, mean, std, c, state):  # type: ignore[no-untyped-def]
-    """Raise the best of the few draws in which this arm may exceed mean + c · std."""
+    """Raise `best` in the few draws in which this arm exceeds mean + c · std; return the state."""
     q = math.exp(-0.5 * c * c) / (c * math.sqrt(2.0 * math.pi))
     gap = 1.0 / math.log1p(-q)
-    i = 0.0  # a float, as for tiny q a gap may be infinite
+    i = 0.0  # a float: for tiny q a gap may be infinite
     while True:
         u, state = uniform(state)
         i += np.floor(math.log(u) * gap)

@@ -1,4 +1,4 @@
-"""Whole configurations of agents, judged by a log: compared on it, and played in its likeness."""
+"""Whole configurations of agents: compared on a log, and played in a simulator fitted to it."""
 
 from tsucb.evaluation.compare import Comparison, compare
 from tsucb.evaluation.like import LogBandit, like, simulate_like

@@ -1,7 +1,7 @@
 """Compare whole configurations of agents on a log: would another agent have done better?
 
-By *replay*, where the log tried every arm often enough: the configuration plays through the log
-and learns from the decisions at which it picks what was logged. Otherwise *doubly robust*: at every
+By *replay*, if the log tried every arm often enough: the configuration plays through the log and
+learns from the decisions at which it picks the logged arm. Otherwise *doubly robust*: at every
 decision the configuration is asked what it would choose. What it would have learned from its own
 choices cannot be read off another's log. `ABOUT` says what the intervals of each are about.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REPLAY, ROBUST = "replay", "doubly robust"
 LOGGED = "as logged"
-LEAST_REPLAYED = 500  # decisions that replay must be expected to keep
+LEAST_REPLAYED = 500  # decisions that replay is expected to keep, from which on "auto" chooses it
 ABOUT = {
     REPLAY: "Intervals are about the mean reward of a life in which a configuration makes as many "
     "decisions as were kept and learns from these alone, over other visitors and other luck; from "
@@ -50,9 +50,9 @@ class Comparison:
     ----------
     decisions : how many the log has
     method : "replay" or "doubly robust"
-    values : of each configuration, and of "as logged" first, the mean reward of a decision
+    values : the mean reward of a decision, "as logged" first, then of each configuration
     differences : of each configuration to "as logged", and of each later one to each earlier one
-    terms : (N,) of each, what every decision contributes: their means are the values
+    terms : (N,) for each, the contribution of every decision: their means are the values
     time : (N,) of the decisions
     kept : with replay, how many decisions each configuration's value rests on
     """
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """How many decisions there are, by which method, and how many of them replay kept."""
+        """The number of decisions, the method, and how many decisions replay kept."""
         kept = ", ".join(f"{name} {size:,}" for name, size in self.kept.items() if size)
         return f"{self.decisions:,} decisions, by {self.method}" + (
             f" (kept: {kept})" if kept else ""
@@ -75,11 +75,11 @@ class Comparison:
 
     @property
     def about(self) -> str:
-        """What the intervals are about, in a sentence."""
+        """A sentence on what the intervals are about."""
         return ABOUT[self.method]
 
     def table(self) -> "pd.DataFrame":
-        """Return one row per configuration: its value, and the difference to what was logged."""
+        """Return one row per configuration: its value, and the difference to "as logged"."""
         require("tables", "pandas")
         import pandas as pd
 
@@ -107,14 +107,14 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def pair_rows(self) -> list[tuple[str, str, str]]:
-        """Return which two are compared, how much more the first earns, and a verdict, as texts."""
+        """Return rows of text: the pair, how much more the first earns, and the verdict."""
         return [
             (f"{first} against {second}", interval(each, sign=True), verdict(each))
             for (first, second), each in self.differences.items()
         ]
 
     def value_rows(self) -> list[tuple[str, str, str, str]]:
-        """Return each configuration's reward, its effective size, and the log's gap, as texts."""
+        """Return rows of text: configuration, reward, effective size, and the uncovered share."""
         return [
             (name, interval(each), f"{each.effective_size:,.0f}", f"{100 * each.uncovered:.1f} %")
             for name, each in self.values.items()
@@ -122,14 +122,14 @@ class Comparison:
 
     def reasons(self) -> list[str]:
         """Return a sentence for each value, and each difference, that has no interval."""
-        found = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
+        reasons = [f"{name}: {each.reason}." for name, each in self.values.items() if each.reason]
         for (first, second), each in self.differences.items():
             if each.reason and self.values[first].trusted and self.values[second].trusted:
-                found.append(f"{first} against {second}: {each.reason}.")
-        return found
+                reasons.append(f"{first} against {second}: {each.reason}.")
+        return reasons
 
     def chart(self) -> Chart | None:
-        """Draw what each configuration earns more than what was logged, added up."""
+        """Draw the sum so far of what each configuration earns more than was logged."""
         logged = self.terms[LOGGED]
         series = []
         for name, terms in self.terms.items():
@@ -144,12 +144,12 @@ class Comparison:
         )  # fmt: skip
 
     def report(self, path: str | os.PathLike[str], title: str = "Agents compared on a log") -> None:
-        """Write a page with tables and a figure over time, to look at in a browser."""
+        """Write an HTML page with the tables and a figure over time."""
         write_whole(path, render("comparison.html", title=title, found=self))
 
 
 def verdict(found: Estimate) -> str:
-    """Return what a difference says.
+    """Return the verdict on a difference: better, worse, cannot tell, or that the log cannot say.
 
     >>> verdict(Estimate(0.2, 0.05, 0.1, 0.3, 100, 200)), verdict(Estimate(0.1, 1, -1, 2, 9, 90))
     ('better', 'cannot tell')
@@ -175,24 +175,24 @@ def compare(
     Parameters
     ----------
     log
-        As for `tsucb.logs.read_decisions`, or what that returned.
+        As for `tsucb.logs.read_decisions`, or the `Decisions` that it returned.
     agents
         Names and settings: mappings with some of `Agent`'s arguments (policy, model, features,
         forgetting, exploration, categories, transformer), or paths of TOML files. An empty mapping
         is the agent's defaults.
     missing
-        What decisions without a reward earned: a number, "drop" to leave them out, or "recent" to
-        leave out all that are too young to have one (see `Decisions.rewarded`).
+        The reward of decisions without one: a number, "drop" to leave them out, or "recent" to
+        leave out all decisions that are too young to have one (see `Decisions.rewarded`).
     method
         "replay", "doubly robust", or "auto": replay if it can be expected to keep 500 decisions.
     rewards_between
-        The least and the largest possible reward, with which doubly robust estimates have intervals
-        also where few decisions carry them; 0 and 1 where the log has no other rewards.
+        The least and the largest possible reward. With it doubly robust estimates have intervals
+        also where few decisions carry them. By default 0 and 1 if all rewards are 0 or 1.
     draws
         How often a configuration is asked at every decision what it would choose, as many policies
         choose at random.
     seed
-        Of these draws.
+        For these draws, and for replay.
     columns
         For tables of your own: arm, reward, contexts, available, propensity, uniform as in
         `tsucb.logs.read_decisions`.
@@ -240,7 +240,7 @@ def agent_settings(
 
 
 def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: str) -> str:
-    """Return the method to compare by: the one asked for, or the one that suits the log."""
+    """Return the method asked for; for "auto", replay if the log suits it."""
     if method not in ("auto", REPLAY, ROBUST):
         raise ValueError(f"method is auto, {REPLAY!r} or {ROBUST!r}, not {shown(method)}")
     if method == REPLAY and any(map(reads_arms, settings.values())):
@@ -249,8 +249,8 @@ def method_for(decisions: Decisions, settings: Mapping[str, Settings], method: s
         return method
     replayed = len(decisions) * float(decisions.propensity.min())
     whole = untried(decisions.propensity, decisions.offered.sum(axis=1)) == 0.0
-    plain = decisions.arm_features is None
-    return REPLAY if plain and whole and replayed >= LEAST_REPLAYED else ROBUST
+    has_features = decisions.arm_features is not None
+    return REPLAY if whole and replayed >= LEAST_REPLAYED and not has_features else ROBUST
 
 
 def by_estimates(
@@ -283,7 +283,7 @@ def by_estimates(
 
 
 def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int) -> Comparison:
-    """Compare by replay of several lives; differences are paired by the log of each life."""
+    """Compare by replay over several lives; differences are paired by the log of each life."""
     n, reward = len(decisions), decisions.reward
     values, terms = {LOGGED: logged_estimate(reward)}, {LOGGED: reward}
     kept: dict[str, int] = {}
@@ -305,7 +305,7 @@ def by_replay(decisions: Decisions, settings: Mapping[str, Settings], seed: int)
 
 
 def contributions(found: Replay, reward: Floats) -> Floats:
-    """Return what every decision of a log adds to the mean over lives, to first order."""
+    """Return terms (N,), one per decision, whose mean is to first order the mean over lives."""
     terms: Floats = np.full(reward.size, found.rates.mean())
     for rate, kept in zip(found.rates, found.lives, strict=True):
         np.add.at(terms, kept, (reward[kept] - rate) * reward.size / kept.size / found.rates.size)
@@ -313,6 +313,6 @@ def contributions(found: Replay, reward: Floats) -> Floats:
 
 
 def logged_estimate(reward: Floats) -> Estimate:
-    """Return what the log itself earned."""
+    """Return the estimate of the mean reward of the log itself."""
     value, error, low, high = mean_interval(reward)
     return Estimate(value, error, low, high, float(reward.size), reward.size)

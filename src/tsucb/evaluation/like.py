@@ -1,4 +1,4 @@
-"""A simulator fitted to a log: contexts are resampled, rewards follow a fitted model."""
+"""A simulator fitted to a log: it resamples contexts, and draws rewards from a fitted model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,26 +28,26 @@ WARNING = (
     "drawn again in every run; rewards come at once; and nobody reacts to being shown something "
     "else."
 )
-SETTLED = 0.1  # of what random choice loses: below it a configuration has settled
+SETTLED = 0.1  # of the regret of random choice: a configuration with less has settled
 RANDOM = "at random"
 
 
 class LogBandit(Environment):
-    """Contexts drawn from those of a log, with the arms offered there; rewards from a linear model.
+    """Contexts and offered arms drawn from a log; rewards from a linear model fitted to it.
 
-    In every run each arm's coefficients are drawn from their posterior given the log, so what the
-    log leaves open differs from run to run. `like` fits one.
+    In every run each arm's coefficients are drawn from their posterior given the log, so runs
+    differ in what the log leaves open. `like` makes a `LogBandit` from a log.
 
     Parameters
     ----------
     arms : K
-    contexts : (N, d) as agents are given them
-    design : (N, p) as the rewards' model reads them
+    contexts : (N, d) as agents receive them
+    design : (N, p) as the model of the rewards reads them
     mean, root : (K, p) and (K, p, p), the posterior N(mean, root rootᵀ) of the coefficients
     noise : (K,) σ of each arm's rewards
     clicks : whether rewards are 0 or 1
-    offered : (N, K)
-    bare : whether it is for models that take no context at all
+    offered : (N, K) which arms could be played with each context
+    bare : whether models that take no context play in it
     """
 
     arms: int
@@ -105,9 +105,9 @@ def reward_like(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def like(decisions: Decisions) -> LogBandit:
-    """Return a bandit with the posterior of `AdaptiveLinear` on a log.
+    """Return a bandit whose coefficients have the posterior of `AdaptiveLinear` given a log.
 
-    An arm that was hardly played has what the others have in common, with much doubt.
+    The posterior of an arm that was hardly played is what the other arms have in common, and wide.
     """
     given = Candidate({}, decisions, 0).events.contexts
     model, arms = AdaptiveLinear(given.shape[1]), len(decisions.arms)
@@ -124,13 +124,13 @@ def like(decisions: Decisions) -> LogBandit:
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
-    """What configurations do in a simulator fitted to a log.
+    """The results of configurations in a simulator fitted to a log.
 
     Parameters
     ----------
     bandit : the simulator
-    simulations : of each configuration, and of choice at random
-    horizon, runs : decisions of a run, and runs
+    simulations : of each configuration, and of random choice
+    horizon, runs : the number of decisions in a run, and of runs
     """
 
     bandit: LogBandit
@@ -139,10 +139,11 @@ class Likeness:
     runs: int
 
     def table(self) -> "pd.DataFrame":
-        """Return one row per configuration: regret, and when it has settled.
+        """Return one row per configuration: its regret, and when it has settled.
 
-        `settled` is the number of decisions after which a decision loses less than a tenth of what
-        random choice loses, averaged over runs and a twentieth of the horizon; NaN if never.
+        `settled` is the number of decisions after which the regret of a decision is less than a
+        tenth of that of random choice, averaged over runs and a twentieth of the horizon; NaN if
+        never.
         """
         require("tables", "pandas")
         import pandas as pd

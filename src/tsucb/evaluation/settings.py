@@ -1,4 +1,4 @@
-"""Settings of agents to be compared: from a TOML file, or as arguments of `Agent`."""
+"""Settings of the agents that a comparison takes: from a TOML file, or as arguments of `Agent`."""
 
 import inspect
 import os
@@ -18,9 +18,9 @@ MODELS = {
     if isinstance(cls, type)
     and issubclass(cls, Model)
     and name not in ("Model", "Forgetting")
-    and not hasattr(cls, "described")  # made with code, which a file cannot name
+    and not hasattr(cls, "described")  # these are made with code, which a file cannot name
 }
-# What of an agent's arguments a comparison takes.
+# The arguments of `Agent` that a comparison takes.
 TAKEN = ("policy", "model", "features", "forgetting", "exploration", "categories", "transformer")
 
 Settings = Mapping[str, Any]
@@ -51,7 +51,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def checked(settings: Settings) -> dict[str, Any]:
-    """Return the settings; raise an error that names the first that is not one."""
+    """Return the settings, with the policy by its name; raise an error that names a wrong one."""
     unknown = [name for name in settings if name not in TAKEN]
     if unknown:
         raise ValueError(
@@ -82,7 +82,7 @@ def model_class(name: str) -> type:
 
 
 def agent_arguments(settings: Settings, contexts: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Return arguments for `Agent`, and contexts with the features that it is to read."""
+    """Return arguments for `Agent`, and the contexts reduced to the features that it reads."""
     taken = checked(settings)
     features, model = taken.pop("features", None), taken.pop("model", None)
     if features is not None:

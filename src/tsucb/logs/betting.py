@@ -1,4 +1,4 @@
-"""A confidence bound for the mean of bounded terms that holds for every number of terms."""
+"""A confidence bound for the mean of bounded terms, valid for every number of terms."""
 
 import math
 
@@ -11,21 +11,22 @@ STEPS = 40  # halvings of the interval in which the bound is searched
 
 
 def betting_bound(terms: Floats, least: float, variance: float) -> float:
-    """Return a number that is above the mean of the terms in at most 2.5 of 100 cases.
+    """Return a lower bound of the mean of the terms, wrong in at most 2.5 of 100 cases.
 
     A gambler who starts with 1 and bets λ on every term being above m has Π (1 + λ (term − m)).
     If the mean is m or less, that reaches 40 with probability 1/40 at most, however the terms are
-    distributed; so every m at which it does is excluded. The gambler spreads the money over four λ.
+    distributed; so every m for which it reaches 40 is excluded. The gambler splits the money over
+    four λ.
 
     Parameters
     ----------
     terms
-        (n,) each with its mean given the earlier ones; the bound is about the mean of these.
+        (n,) The bound is about the average of their means, each given the earlier terms.
     least
         No term can be below this number.
     variance
-        A guess at the variance of a term, made before the terms were seen. The bound holds whatever
-        is guessed, and is sharpest if the variance is between this and a thousandth of it.
+        A guess at the variance of a term, made without looking at the terms. The bound then holds
+        whatever the guess, and is sharpest if the variance is between it and a thousandth of it.
 
     Reference: Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by
     betting".

@@ -1,16 +1,16 @@
-"""Read the log of decisions and rewards that an agent writes.
+"""The log of decisions and rewards that an agent writes: its columns and files, and how to read it.
 
-The log is a folder, by convention named `….parquet`. A decision is a row of kind "decision", its
-reward, whenever it comes, a row of kind "reward"; `read` joins them. The newest rows are lines of
-JSON in a journal; once there are enough of them, a Parquet file replaces the journal. A process
-that is killed loses nothing that was written. Each process writes files of its own, so several may
-share a folder.
+The log is a folder, by convention named `….parquet`. A decision is a row of kind "decision"; its
+reward, whenever it comes, is a row of kind "reward". `read` joins them. The newest rows are lines
+of JSON in a journal; once there are enough of them, a Parquet file replaces the journal. A process
+that is killed loses nothing that was written. Each process writes its own files, so several
+processes may share a folder.
 """
 
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 JOURNAL, FINISHED = ".jsonl", ".parquet"
-MOST_DIGITS = 300  # of a whole number: floats have as many
+MOST_DIGITS = 300  # digits of a whole number; the largest float has 309
 
 
 def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
@@ -34,18 +34,18 @@ def read(path: str | os.PathLike[str]) -> "pd.DataFrame":
 
     The columns are those of a decision's row (see `tsucb.agent.DecisionLog`) and `propensity`, the
     probability of the arm played; `reward`, NaN where none came (yet); `reward_time`; `expired`.
-    Rewards for decisions that are not in the log are left out.
+    Rewards of decisions that are not in the log are left out.
 
     Parameters
     ----------
     path
-        The folder; or a single Parquet file of it.
+        The folder, or a single Parquet file of it.
     """
     return joined(_all_rows(Path(path)), str(path))
 
 
 def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
-    """Join rows of both kinds; return them as `read` does."""
+    """Return the decisions among rows of both kinds with their rewards, as `read` does."""
     require("tables", "pandas")
     import pandas as pd
 
@@ -67,11 +67,11 @@ def joined(rows: list[Row], path: str = "the log") -> "pd.DataFrame":
 
 
 def _pairs(rows: list[Row]) -> tuple[list[Row], dict[int, Row]]:
-    """Return the decisions, and the reward of each by its place among them.
+    """Return the decisions, and their rewards by the index of the decision.
 
-    Ids may be used again: a reward belongs to the last decision by its id before it, or where none
-    is, as files of several processes are in any order, to the first one after it. Of several
-    rewards the first counts; a decision with the time of the one before is a copy of it.
+    Ids may be used again. A reward belongs to the last decision with its id before it. If there is
+    none, it belongs to the first one after it: the files of several processes are in any order. The
+    first of several rewards counts. A decision with the same id and time as the last one is a copy.
     """
     decisions: list[Row] = []
     rewards: dict[int, Row] = {}
@@ -96,7 +96,7 @@ def _pairs(rows: list[Row]) -> tuple[list[Row], dict[int, Row]]:
 
 
 def context_of(text: str | None) -> tuple[Any, dict[str, Any] | None]:
-    """Return the context of a decision's row, and the features of its arms if it has any.
+    """Return the context in a decision's row, and the features of its arms, None without any.
 
     >>> context_of('{"hour": 9}')
     ({'hour': 9}, None)
@@ -133,7 +133,7 @@ def _all_rows(path: Path) -> list[Row]:
     files = (
         sorted([*path.glob(f"*{FINISHED}"), *path.glob(f"*{JOURNAL}")]) if path.is_dir() else [path]
     )
-    # A journal whose Parquet file is there was left by a process killed between the two.
+    # A process that was killed may have written a Parquet file without removing its journal.
     finished = {file.stem for file in files if file.suffix == FINISHED}
     rows: list[Row] = []
     for file in files:
@@ -155,8 +155,24 @@ def _parquet_rows(file: Path) -> list[Row]:
     return rows
 
 
+def write_parquet(groups: Iterable[list[Row]], sink: Any) -> None:
+    """Write rows of both kinds as a Parquet file, with one group of them in memory at a time."""
+    require("tables", "pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text, number = pa.string(), pa.float64()
+    types = {str: text, float: number, bool: pa.bool_()}
+    types |= {list[str]: pa.list_(text), list[float]: pa.list_(number)}
+    schema = pa.schema({name: types[kind] for name, kind in COLUMNS.items()})
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for rows in groups:
+            columns = [pa.array([row.get(kind.name) for row in rows], kind.type) for kind in schema]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
 def journal_rows(file: Path) -> list[Row]:
-    """Return the rows of a journal; a last line that was cut off is left out."""
+    """Return the rows of a journal; leave out a last line that was cut off."""
     rows: list[Row] = []
     lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -171,7 +187,7 @@ def journal_rows(file: Path) -> list[Row]:
 
 
 def parsed(text: str | bytes) -> Any:
-    """Return what a text of JSON says; raise ValueError otherwise."""
+    """Return the value of a JSON text; raise ValueError if there is none."""
     try:
         return json.loads(text, parse_int=_whole)
     except RecursionError:
@@ -185,19 +201,19 @@ def _whole(digits: str) -> int:
 
 
 def checked_row(value: Any) -> Row:
-    """Return a row of a log; raise ValueError for one that no `DecisionLog` has written."""
+    """Return a row of a log; raise ValueError if no `DecisionLog` writes such a row."""
     row: Row = value if isinstance(value, dict) else {}
     kind = row.get("kind")
-    checks = ROWS.get(kind) if isinstance(kind, str) else None
-    if checks is None:
+    columns = ROWS.get(kind) if isinstance(kind, str) else None
+    if columns is None:
         raise ValueError(f"a row is a decision or a reward, not {shown(value)}")
-    for name, check in checks.items():
+    for name, (_, check) in columns.items():
         if name not in row or not check(row[name]):
             raise ValueError(f"its {name} is {shown(row.get(name))}")
     if kind == "decision":
         lists = [row[name] for name in ("probabilities", "mean", "std")]
         if any(each is not None and len(each) != len(row["arms"]) for each in lists):
-            raise ValueError("it has not one probability, mean and std for each arm")
+            raise ValueError("it needs one probability, mean and std for each arm")
         if row["arm"] not in row["arms"]:
             raise ValueError(f"its arm {shown(row['arm'])} was not offered")
     return row
@@ -209,7 +225,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_list(value: Any, good: Callable[[Any], bool]) -> bool:
-    """Return whether a value is a list of good ones."""
+    """Return whether a value is a list whose entries all pass the check `good`."""
     return isinstance(value, list) and all(map(good, value))
 
 
@@ -219,7 +235,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_size(value: Any) -> bool:
-    """Return whether a value is a number that an agent takes: finite, and not too large."""
+    """Return whether a value is a number that agents accept: finite, and not too large."""
     return is_number(value) and abs(value) <= LARGEST
 
 
@@ -228,27 +244,28 @@ def is_chance(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 1 + 1e-9
 
 
-# What the columns of both kinds of rows hold; see `tsucb.agent.DecisionLog`.
-ROWS: dict[str, dict[str, Callable[[Any], bool]]] = {
+# The columns of both kinds of rows, each with its type in Parquet files and the check of a value;
+# `tsucb.agent.DecisionLog` says what they mean.
+ROWS: dict[str, dict[str, tuple[Any, Callable[[Any], bool]]]] = {
     "decision": {
-        "id": is_text,
-        "time": is_size,
-        "policy": is_text,
-        "context": lambda value: value is None or is_text(value),
-        "arms": lambda value: bool(value) and is_list(value, is_text),
-        "arm": is_text,
-        "favourite": is_text,
-        "probabilities": lambda value: value is None or is_list(value, is_chance),
-        "target": is_number,
-        "alpha": is_number,
-        "mean": lambda value: is_list(value, is_number),
-        "std": lambda value: is_list(value, is_number),
+        "id": (str, is_text),
+        "time": (float, is_size),
+        "policy": (str, is_text),
+        "context": (str, lambda value: value is None or is_text(value)),
+        "arms": (list[str], lambda value: bool(value) and is_list(value, is_text)),
+        "arm": (str, is_text),
+        "favourite": (str, is_text),
+        "probabilities": (list[float], lambda value: value is None or is_list(value, is_chance)),
+        "target": (float, is_number),
+        "alpha": (float, is_number),
+        "mean": (list[float], lambda value: is_list(value, is_number)),
+        "std": (list[float], lambda value: is_list(value, is_number)),
     },
     "reward": {
-        "id": is_text,
-        "time": is_size,
-        "reward": lambda value: value is None or is_size(value),
-        "expired": lambda value: isinstance(value, bool),
+        "id": (str, is_text),
+        "time": (float, is_size),
+        "reward": (float, lambda value: value is None or is_size(value)),
+        "expired": (bool, lambda value: isinstance(value, bool)),
     },
 }
-COLUMNS = {"kind"}.union(*ROWS.values())
+COLUMNS = {"kind": str} | {name: kind for row in ROWS.values() for name, (kind, _) in row.items()}

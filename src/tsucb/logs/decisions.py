@@ -1,4 +1,4 @@
-"""Logged decisions, from a decision log or from a table of your own."""
+"""Logged decisions, read from a decision log or from a table of your own."""
 
 import contextlib
 import gzip
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DROP, RECENT = "drop", "recent"
-# Bytes of the first line of a text, and of a text that may expand any number of times.
+# Bytes that the first line of a CSV file may have, and that any compressed file may expand to.
 MOST_HEADER, SMALL_TEXT = 1 << 20, 1 << 28
 MOST_LOST = 0.05  # share of the older decisions that may have no reward with "recent"
 
@@ -49,10 +49,10 @@ class Decisions:
     contexts : N mappings of names to values, lists of numbers, or None
     offered : (N, K) which arms could be played
     propensity : (N,) the probability with which the arm was played
-    probabilities : (N, K) those of all arms; None where only that of the arm played is known
+    probabilities : (N, K) of all arms; None where only that of the arm played is known
     time : (N,) in seconds; the numbers 0, 1, … where the log has no times
     reward_time : (N,) when the reward came; right after the decision where the log has no times
-    arm_features : N mappings of the arms to what is known of each; None where the log has none
+    arm_features : N mappings of the arms to their features; None where the log has none
     """
 
     arms: tuple[str, ...]
@@ -75,13 +75,13 @@ class Decisions:
         Parameters
         ----------
         missing
-            What a decision without a reward earned, such as 0 for "no click came". "drop" leaves
-            it out, if rewards get lost by chance. "recent" leaves out all decisions that are
-            younger than rewards usually take, as rewards that come early are not like the others;
-            at most one in 20 of the older ones may have none.
+            The reward of a decision without one, such as 0 for "no click came". "drop" leaves such
+            decisions out, for rewards that get lost by chance. "recent" leaves out all decisions
+            that are younger than rewards usually take, with and without a reward, as rewards that
+            come early differ from the others; at most one in 20 of the older ones may have none.
         """
         if missing == RECENT:
-            old = self.some(ripe(self.time, self.reward_time))
+            old = self.some(old_enough(self.time, self.reward_time))
             return old.rewarded(None if np.isnan(old.reward).mean() > MOST_LOST else DROP)
         filled = number_of(missing) if missing not in (None, DROP) else math.nan
         gone = np.isnan(self.reward)
@@ -99,7 +99,7 @@ class Decisions:
         return replace(self, reward=np.where(gone, filled, self.reward), reward_time=late)
 
     def some(self, which: NDArray[np.bool_]) -> "Decisions":
-        """Return the decisions where `which` is true."""
+        """Return the decisions for which `which` (N,) is true."""
         if not which.any():
             raise ValueError("no decision of the log has a reward; there is nothing to learn from")
         kept: dict[str, Any] = {
@@ -114,8 +114,8 @@ class Decisions:
     def feature_matrix(self, intercept: bool = False) -> Floats:
         """Return the contexts as (N, d) numbers; raise ValueError where one is text or missing.
 
-        `intercept` adds a feature that is always 1, for models that have no constant of their own,
-        such as `NIGLinear`.
+        `intercept` adds a feature that is always 1, for models without a constant, such as
+        `NIGLinear`.
         """
         if self.contexts[0] is None:
             return np.empty((len(self), 0))
@@ -129,7 +129,7 @@ class Decisions:
         return np.column_stack([ones, *(numeric(table, str(name)) for name in table)])
 
     def logged_data(self, contexts: Floats) -> LoggedData:
-        """Return the same with contexts as vectors, for compiled code; all must have a reward."""
+        """Return the decisions for compiled code, with these contexts; all must have a reward."""
         check_events(~np.isnan(self.reward), "there is no reward")
         sets, which = np.unique(self.offered, axis=0, return_inverse=True)
         return LoggedData(
@@ -161,7 +161,7 @@ def read_decisions(
     arm, reward, propensity
         Names of the columns; arms may have any names.
     contexts
-        Names of columns, which may hold text and gaps; by default all that are not named otherwise.
+        Names of columns, which may hold text and gaps; by default all columns not named otherwise.
     available
         Column with the arms that could have been played: a list, or text such as `a|b|c` with
         `|`, `;`, `,` or spaces between the names; every arm of the log by default.
@@ -170,7 +170,13 @@ def read_decisions(
     """
     table, where = as_table(log)
     if {"probabilities", "arms", "propensity", "context"} <= set(table.columns):
-        return from_decision_log(table, where)
+        decisions = logged_decisions(table)
+        if decisions.probabilities is None:
+            raise ValueError(
+                f"{where} holds no probabilities, so it cannot say what others would have earned; "
+                "log with a floor: Agent(exploration=0.05, log=…)"
+            )
+        return decisions
     if (propensity is None) != uniform:
         raise ValueError(
             "say how the arms were logged: either name the column with the propensity of every "
@@ -185,20 +191,21 @@ def read_decisions(
             raise ValueError(f"{where} has no column {name!r}; it has {', '.join(columns)}")
         if name != reward and name in named:
             check_events(table[name].notna().to_numpy(), f"column {name!r} is empty")
-    names, played, offered = arms_and_offers(table[arm], table[available] if available else None)
+    sets = None if available is None else list(map(arms_of, table[available]))
+    names, played, offered = arms_and_offers(table[arm].astype(str).tolist(), sets)
     rows = np.arange(len(table))
     chances = offered / offered.sum(axis=1, keepdims=True) if uniform else None
     known = numeric(table, str(propensity)) if chances is None else chances[rows, played]
     check_events((known > 0) & (known <= 1), "the propensity is not above 0 and at most 1")
     values = numeric(table, reward)
     check_events(~np.isinf(values), "the reward is not a finite number")
-    found: list[Any] = table[features].to_dict("records") if features else [None] * len(table)
+    records: list[Any] = table[features].to_dict("records") if features else [None] * len(table)
     when = rows.astype(np.float64)
-    return Decisions(names, played, values, found, offered, known, chances, when, when)
+    return Decisions(names, played, values, records, offered, known, chances, when, when)
 
 
 def as_table(log: Any) -> tuple["pd.DataFrame", str]:
-    """Return a log, by its path or itself, as a data frame; and what to call it in messages."""
+    """Return a log, given or at this path, as a data frame, and its name in messages."""
     if isinstance(log, str | os.PathLike):
         path = Path(log)
         return (read_log(path) if is_decision_log(path) else read_table(path)), str(path)
@@ -211,63 +218,58 @@ def as_table(log: Any) -> tuple["pd.DataFrame", str]:
 
 
 def arms_and_offers(
-    played: "pd.Series[Any]", available: "pd.Series[Any] | None"
+    played: list[str], available: list[Any] | None
 ) -> tuple[tuple[str, ...], Integers, NDArray[np.bool_]]:
-    """Return the names of all arms, (N,) the arms played, and (N, K) those that could be played."""
-    arms = played.astype(str).tolist()
-    sets = [] if available is None else list(map(arms_of, available))
-    names = tuple(sorted({*arms, *(name for each in sets for name in each)}))
+    """Return the names of all arms, (N,) the arms played, and (N, K) which arms were available.
+
+    `available` has the names of each decision's available arms; None if all were.
+    """
+    names = tuple(sorted({*played, *(name for each in available or [] for name in each)}))
     index = {name: i for i, name in enumerate(names)}
-    numbers = np.array([index[name] for name in arms], dtype=np.int64)
-    offered = by_arm(sets, [True] * len(sets), names, False)
-    if available is None:
-        offered = np.ones((len(arms), len(names)), dtype=np.bool_)
+    numbers = np.array([index[name] for name in played], dtype=np.int64)
+    offered = np.ones((len(played), len(names)), dtype=np.bool_)
+    if available is not None:
+        offered = by_arm(available, [True] * len(available), names, False)
     check_events(offered[np.arange(numbers.size), numbers], "the logged arm was not available")
     return names, numbers, offered
 
 
-def from_decision_log(table: "pd.DataFrame", path: str = "the log") -> Decisions:
-    """Return the decisions of a table that `decision_log.read` returned; they must have chances."""
-    if table["propensity"].isna().any():
-        raise ValueError(
-            f"{path} holds no probabilities, so it cannot say what others would have earned; "
-            "log with a floor: Agent(exploration=0.05, log=…)"
-        )
-    return logged_decisions(table)
-
-
 def logged_decisions(table: "pd.DataFrame") -> Decisions:
-    """Return the same of any decision log; where it has no probabilities, nor have they."""
-    names = tuple(sorted({name for offered in table["arms"] for name in offered}))
-    index = {name: i for i, name in enumerate(names)}
-    pairs = [context_of(text) for text in table["context"]]
-    features = [arms for _, arms in pairs]
+    """Return the decisions of a table from `decision_log.read`.
+
+    Their `probabilities` are None if the log lacks those of some decision.
+    """
+    names, played, offered = arms_and_offers(table["arm"].tolist(), table["arms"].tolist())
+    contexts, features = zip(*map(context_of, table["context"]), strict=True)
     known = table["propensity"].notna().all()
     return Decisions(
         names,
-        np.array([index[name] for name in table["arm"]], dtype=np.int64),
+        played,
         table["reward"].to_numpy(dtype=np.float64),
-        [context for context, _ in pairs],
-        by_arm(table["arms"], [True] * len(table), names, False),
+        list(contexts),
+        offered,
         table["propensity"].to_numpy(dtype=np.float64),
         by_arm(table["arms"], table["probabilities"], names, 0.0) if known else None,
         table["time"].to_numpy(dtype=np.float64),
         table["reward_time"].to_numpy(dtype=np.float64),
-        None if all(arms is None for arms in features) else features,
+        None if all(arms is None for arms in features) else list(features),
     )
 
 
-def by_arm(offered: Iterable[Any], values: Iterable[Any], names: Sequence[str], other: Any) -> Any:
-    """Return a matrix (N, K) of values that were listed for the arms offered, and `other`."""
-    index, offers = {name: i for i, name in enumerate(names)}, list(offered)
-    matrix = np.full((len(offers), len(names)), other)
-    for row, (arms, listed) in enumerate(zip(offers, values, strict=True)):
-        matrix[row, [index[name] for name in arms]] = listed
+def by_arm(arms: Iterable[Any], values: Iterable[Any], names: Sequence[str], other: Any) -> Any:
+    """Return a matrix (N, K): in each row the values listed for some arms, and `other` elsewhere.
+
+    `arms` has the names of these arms for each of the N rows, `names` those of all K.
+    """
+    index, rows = {name: i for i, name in enumerate(names)}, list(arms)
+    matrix = np.full((len(rows), len(names)), other)
+    for number, (row, listed) in enumerate(zip(rows, values, strict=True)):
+        matrix[number, [index[name] for name in row]] = listed
     return matrix
 
 
-def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
-    """Return which decisions are older than 99 of 100 rewards take to come."""
+def old_enough(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
+    """Return which decisions are older than the time within which 99 of 100 rewards come."""
     took = (reward_time - time)[~np.isnan(reward_time)]
     if not took.size:
         return np.ones(time.size, dtype=np.bool_)
@@ -277,7 +279,7 @@ def ripe(time: Floats, reward_time: Floats) -> NDArray[np.bool_]:
 
 
 def number_of(missing: Any) -> float:
-    """Return what a missing reward counts as; raise ValueError if that is no finite number."""
+    """Return the number that stands for a missing reward; raise ValueError unless it is finite."""
     with contextlib.suppress(TypeError, ValueError):
         if math.isfinite(float(missing)):
             return float(missing)
@@ -309,13 +311,13 @@ def read_table(path: Path) -> "pd.DataFrame":
 
 
 def text_of(path: Path) -> BinaryIO:
-    """Return the text of a table, compressed or not; raise ValueError for far too much of it."""
+    """Return the text of a table, decompressed; raise ValueError if it is far too large."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         first = file.readline(MOST_HEADER)
         if len(first) == MOST_HEADER:
             raise ValueError(
                 f"its first line has more than {MOST_HEADER:,} bytes; it must name the columns, "
-                f"of which there may be {MOST_COLUMNS:,}"
+                f"at most {MOST_COLUMNS:,}"
             )
         if path.suffix != ".gz":
             return path.open("rb")

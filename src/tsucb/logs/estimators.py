@@ -1,16 +1,18 @@
 """Estimate what another policy would have earned, from a log with propensities.
 
 The log holds the arm played, its reward, and its propensity: the probability with which it was
-chosen, or better those of all arms. An agent with a floor (`Agent(exploration=0.05)`) knows them
-exactly. The policy to be evaluated may be any that does not know the reward before it chooses: a
-fixed one, or one that has learned from the earlier decisions of the log.
+chosen, or better the probabilities of all arms. An agent with a floor (`Agent(exploration=0.05)`)
+knows them exactly. The policy to be evaluated may be any that does not know the reward before it
+chooses: a fixed one, or one that has learned from the earlier decisions of the log.
 
-Two kinds of 95 % intervals. Where many decisions carry the estimate: Student's t, with fewer
-degrees of freedom the heavier the tails. Where few do and rewards are bounded, as clicks are: by
-betting (`betting_bound`), which holds for every size of log, and also when the clicks of a rarely
-tried arm failed to come. Where few do and rewards have no known bounds there is no interval, and
-where the log never tried what the policy would do there is no value. `Estimate.reason` says why.
-`benchmarks/coverage.py` measures how often the intervals contain the truth.
+There are two kinds of 95 % intervals. If many decisions carry the estimate, Student's t: the
+heavier the tails, the fewer the degrees of freedom. If few do, and rewards are bounded as clicks
+are, betting (`betting_bound`), which needs no normal approximation: it holds also when the clicks
+of a rarely tried arm failed to come. That is proved if neither the policy that logged nor the one
+evaluated learns meanwhile; `benchmarks/coverage.py` measures how often intervals of both kinds
+contain the truth if they do. If few decisions carry the estimate and rewards have no known bounds,
+there is no interval; if the log never tried what the policy would do, there is no value.
+`Estimate.reason` says why.
 """
 
 import math
@@ -26,17 +28,17 @@ from tsucb.numeric.arrays import Floats, Integers
 
 Range = tuple[float, float]
 
-# This many decisions must carry an estimate for Student's t: of rewards with bounds, of rewards
-# without, and where only the propensities of the arms played are known.
+# The number of decisions that must carry an estimate for Student's t: if rewards have bounds, if
+# they have none, and if only the propensities of the arms played are known.
 WITH_BOUNDS, WITHOUT_BOUNDS, ONE_PROPENSITY = 12.0, 8.0, 64.0
-# Clicks failed to come if Σ (weight · reward)² is a smaller share of what is expected.
+# Clicks failed to come if Σ (weight · reward)² is a smaller share of its expectation.
 FAILED = 0.1
 LARGEST_WEIGHT = 1e9  # a larger weight is treated as an arm that the log never tried
-# The gap of a log is not mentioned if it can move the value by at most this share of the error.
+# The gap of a log is ignored if it can move the value by at most this share of the error.
 NEGLIGIBLE = 0.05
 CERTAIN = 1e-6  # largest rounding error of a sum of probabilities
 MISFIT = "rewards of some arms are missing more often than others', or the propensities are wrong"
-FALSE_ALARM = 0.001  # probability that a sound log is said to have wrong propensities
+FALSE_ALARM = 0.001  # probability of finding wrong propensities in a sound log
 
 
 class Estimate(NamedTuple):
@@ -50,8 +52,8 @@ class Estimate(NamedTuple):
     effective_size : (Σw)²/Σw², decisions of the policy itself that would tell as much; 0 if none
     events : n, decisions in the log
     uncovered : the share of the policy's decisions that the log cannot speak about
-    largest_weight : of a decision: as many decisions as it counts for
-    bounded : whether low and high are bounds for what the log cannot speak about
+    largest_weight : the largest number of decisions that one decision of the log counts for
+    bounded : whether low and high include all that the uncovered share could earn
     reason : why there is no value or no interval, in a sentence; "" if there are both
 
     >>> Estimate(0.5, 0.1, 0.3, 0.7, 80.0, 100)
@@ -92,8 +94,8 @@ class _Weights(NamedTuple):
     """
 
     mass: Floats  # (N, K) the probabilities, or their difference, where the log can speak
-    played: Floats  # (N,) of the arm played
-    each: Floats | None  # (N, K) of all arms; None if only the played ones' are known
+    played: Floats  # (N,) weight of the arm played
+    each: Floats | None  # (N, K) weights of all arms; None if only those of arms played are known
     more: float = 0.0
     less: float = 0.0
     misfit: str = ""
@@ -103,7 +105,7 @@ class _Weights(NamedTuple):
         return self.more + self.less
 
     def moment(self, power: int) -> float:
-        """Return Σ wᵖ: expected before the arms were drawn, where all propensities are known."""
+        """Return Σ wᵖ; if all propensities are known, its expectation before arms are drawn."""
         if self.each is None:
             return float((self.played**power).sum())
         return float((self.mass * self.each ** (power - 1)).sum())  # Σ e wᵖ with w = mass / e
@@ -114,21 +116,22 @@ class OffPolicy:
 
     Every method takes `target`, (N, K): the probability with which the policy evaluated would have
     chosen each arm. Some take `predicted`, (N, K): a guess at the mean reward of every arm, such as
-    the mean of a model's belief; it may use the earlier decisions of the log, not the same or later
-    ones. All return an `Estimate`.
+    the mean of a model's belief. It may use the earlier decisions of the log, but not the same or
+    later ones. All methods return an `Estimate`.
 
     Parameters
     ----------
     arm, reward
-        (N,) what was played, and what it paid.
+        (N,) the arm that was played, and its reward.
     propensity
-        The probability with which it was chosen (N,), or better those of all arms (N, K): then
-        what the log cannot speak about is known exactly. With the first it is judged by the mean of
-        the weights, more decisions are asked for, and intervals on logs of policies that became
-        sure of themselves are too narrow.
+        The probability with which the arm was chosen (N,), or better those of all arms (N, K): then
+        the share that the log cannot speak about is known exactly. With (N,) it is judged by the
+        mean of the weights, an interval takes more decisions, and intervals are too narrow on some
+        logs of policies that learn, such as Thompson sampling.
     rewards_between
-        The least and the largest possible reward; 0 and 1 if all rewards are. With it there is an
-        interval also where few decisions carry the estimate, and bounds where the log has gaps.
+        The least and the largest possible reward; by default 0 and 1 if all rewards are 0 or 1.
+        With it there is an interval also where few decisions carry the estimate, and bounds where
+        the log has gaps.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -186,7 +189,7 @@ class OffPolicy:
         return self.doubly_robust(target, np.zeros(np.shape(target)))
 
     def self_normalised(self, target: ArrayLike) -> Estimate:
-        """Return Σ weight · reward / Σ weight, which moves with the rewards' zero.
+        """Return Σ weight · reward / Σ weight, which moves along if all rewards move.
 
         Slightly biased, and often much less variable than `inverse_propensity`. Where the log has
         gaps, it is the mean over what the log can speak about.
@@ -198,7 +201,7 @@ class OffPolicy:
         weight, total = weights.played, float(weights.played.sum())
         value = float(weight @ self._reward) / total if total > 0 else 0.0
         covered = 1 - weights.uncovered
-        # To first order the estimate is the mean of these; over what is covered, as the others.
+        # To first order the estimate is the mean of these terms, over what the log can speak about.
         share = total / self._size / covered if total > 0 and covered > 0 else 1.0
         terms = covered * value + weight * (self._reward - value) / share
         return self._estimate(terms, np.full(weights.mass.shape, value), weights)
@@ -216,18 +219,18 @@ class OffPolicy:
         return self._estimate(self._terms(guess, weights), guess, weights)
 
     def switch(self, target: ArrayLike, predicted: ArrayLike, *, largest: float = 20.0) -> Estimate:
-        """Doubly robust where weights are moderate, and the prediction alone where they are not.
+        """Return the doubly robust estimate, with the prediction alone where weights are large.
 
-        It has a value where the others refuse, and no interval, as nothing in the log says how
-        wrong the prediction is there; bounds, if `rewards_between` was given. `error` is that of
-        the part that was observed. It needs the propensities of all arms.
+        It has a value where the other methods refuse, but no interval, as nothing in the log says
+        how wrong the prediction is there; bounds, if `rewards_between` was given. `error` is that
+        of the observed part. The propensities of all arms are needed.
 
         Parameters
         ----------
         target, predicted
             See the class.
         largest
-            τ: beyond this weight target/propensity the prediction is taken.
+            τ, the largest weight target/propensity; beyond it the prediction is used.
 
         Reference: Wang, Agarwal and Dudík (2017), "Optimal and adaptive off-policy evaluation in
         contextual bandits".
@@ -254,16 +257,16 @@ class OffPolicy:
     ) -> Estimate:
         """Return how much more one policy earns than another, paired by decision, doubly robust.
 
-        Where both choose alike, nothing need be known, so a difference is often known better than
-        either value. `other`, (N, K), are the probabilities of the policy to compare with; None for
-        the one that logged.
+        Decisions at which both policies choose alike do not matter, so a difference is often known
+        better than either value. `other`, (N, K), are the probabilities of the policy to compare
+        with; None for the policy that logged.
         """
         guess, chances = self._matrix("predicted", predicted), self._probabilities(target)
         minus = self._chances if other is None else self._probabilities(other)
         weights = self._weights(chances, minus=minus)
         guess = self._usable(guess, weights)
         terms = self._terms(guess, weights)
-        if minus is None:  # of the policy that logged only the weight is known: 1 at every decision
+        if minus is None:  # the policy that logged has weight 1 at every decision
             terms, weights = terms - self._reward, weights._replace(played=weights.played - 1)
         return self._estimate(terms, guess, weights)
 
@@ -272,10 +275,10 @@ class OffPolicy:
             raise ValueError(f"arm must lie between 0 and {arms - 1}")
 
     def _matrix(self, name: str, values: ArrayLike) -> Floats:
-        """Return a number for every decision and arm, checked."""
+        """Return the values as a finite matrix (N, K); raise ValueError otherwise."""
         array = floats(name, values)
-        shape = (self._size, "arms") if self._chances is None else self._chances.shape
-        if array.ndim != 2 or len(array) != self._size or shape[1] not in ("arms", array.shape[1]):
+        arms = None if self._chances is None else self._chances.shape[1]
+        if array.ndim != 2 or len(array) != self._size or arms not in (None, array.shape[1]):
             raise ValueError(
                 f"target and predicted must be matrices with one row for each of {self._size} "
                 f"events and one column per arm, but the shape of {name} is {array.shape}"
@@ -285,7 +288,7 @@ class OffPolicy:
         return array
 
     def _probabilities(self, target: ArrayLike) -> Floats:
-        """Return the probabilities of a policy, checked."""
+        """Return the probabilities of a policy; raise ValueError if they cannot be ones."""
         chances = self._matrix("target", target)
         self._check_arms(chances.shape[1])
         if not ((chances >= 0).all() and (chances.sum(axis=1) <= 1 + CERTAIN).all()):
@@ -295,7 +298,7 @@ class OffPolicy:
     def _weights(
         self, target: Floats, largest: float = math.inf, minus: Floats | None = None
     ) -> _Weights:
-        """Return the weights of a policy, or of what it does more and less often than another."""
+        """Return the weights of a policy, or of its difference to the policy `minus`."""
         mass: Floats = target if minus is None else target - minus
         played: Floats = mass[self._rows, self._arm] / self._played
         if self._chances is None:
@@ -319,9 +322,9 @@ class OffPolicy:
         )
 
     def _gap(self, target: Floats) -> tuple[float, str]:
-        """Return what of a policy is missing by its weights, whose mean is 1 if nothing is.
+        """Return the share of a policy that the log lacks, and a sentence if its weights are wrong.
 
-        And a sentence, if the weights are too large for the propensities to be right.
+        The mean of the weights is 1 if nothing is missing. If it is more, propensities are wrong.
         """
         weight = target[self._rows, self._arm] / self._played
         mean, short = float(weight.mean()), float(target.sum(axis=1).mean() - weight.mean())
@@ -332,16 +335,16 @@ class OffPolicy:
         return (short if short > chance else 0.0), wrong
 
     def _usable(self, guess: Floats, weights: _Weights) -> Floats:
-        """Return the predictions; zeros if the log has a gap and nobody knows in which arms."""
+        """Return the predictions; zeros if the log has a gap, but it is unknown in which arms."""
         return guess if self._chances is not None or not weights.uncovered else 0 * guess
 
     def _terms(self, guess: Floats, weights: _Weights) -> Floats:
-        """Return the (N,) terms whose mean is the doubly robust estimate of what is covered."""
+        """Return the terms (N,) whose mean is the doubly robust estimate of the covered part."""
         direct: Floats = (weights.mass * guess).sum(axis=1)
         return direct + weights.played * (self._reward - guess[self._rows, self._arm])
 
     def _estimate(self, terms: Floats, guess: Floats, weights: _Weights) -> Estimate:
-        """Return the estimate that is the mean of `terms`, with its interval or a reason."""
+        """Return the estimate whose value is the mean of `terms`, with its interval or a reason."""
         from scipy.stats import t
 
         weight, missing, mean = weights.played, weights.uncovered, float(terms.mean())
@@ -369,7 +372,7 @@ class OffPolicy:
             found = found._replace(value=min(max(found.value, low), high))
         elif found.reason:
             return found
-        else:  # the value is unbiased, but mere chance if not even one decision can be expected
+        else:  # the value is unbiased, but pure chance if less than one decision carries it
             help = "rewards_between, if rewards have bounds" if whole else "all probabilities"
             few = (
                 f"about {carriers:.0f} of {self._size:,} decisions carry the whole estimate, too "
@@ -383,9 +386,9 @@ class OffPolicy:
     def _error(self, terms: Floats, guess: Floats, weights: _Weights) -> tuple[float, float]:
         """Return the standard error of the mean of the terms, and how many decisions carry it.
 
-        Decisions that carry a sum are (Σ squares)² / Σ fourth powers: few if the tails are heavy.
-        Without bounds the error is at least what the weights and the spread of rewards within arms
-        let expect, as what is rare may not have come.
+        This number is (Σ squares)² / Σ fourth powers, small if the tails are heavy. Without bounds
+        the error is at least the one expected from the weights and the spread of rewards within
+        arms, as rare rewards may not have come.
         """
         came = (terms - terms.mean()) ** 2
         squares, fourth = float(came.sum()), float((came**2).sum())
@@ -400,11 +403,12 @@ class OffPolicy:
         return math.sqrt(squares / (self._size * (self._size - 1))), carriers
 
     def _carriers(self, weights: _Weights) -> float:
-        """Return how many decisions carry the estimate.
+        """Return the number of decisions that carry the estimate.
 
-        By the weights, which are known before the rewards. And no more than rewards differ from the
-        usual one; if they have bounds, than those that count among the weighted: with clicks, the
-        clicks and the decisions without one. None if clicks failed to come where weights are large.
+        It follows from the weights, which are known before the rewards. Without bounds, it is at
+        most the number of rewards that differ from their median. With bounds, it is at most the
+        number that carries the weighted distances to each bound: with clicks, the clicks and the
+        decisions without one. It is 0 if clicks failed to come where weights are large.
         """
         second = weights.moment(2)
         if second == 0:
@@ -429,8 +433,9 @@ class OffPolicy:
         assert weights.each is not None
         least, most = between
         guess = np.clip(guess, least, most)
+        # Known before the rewards, unless a policy that logged or is evaluated learned from them.
         variance = weights.moment(2) / self._size * ((most - least) / 2) ** 2
-        # The most by which a prediction may move a term against the bet, so stakes stay large.
+        # The most by which a prediction may move a term against the bet, so that stakes stay large.
         limit = math.sqrt(self._size * variance) / 2
         ends = []
         for sign in (1.0, -1.0):
@@ -445,13 +450,13 @@ class OffPolicy:
             swing = np.minimum(each * (least - near), each * (most - near)).min(axis=1)
             terms = direct + sign * weights.played * errors
             bound = betting_bound(terms, float((direct + swing).min()), variance)
-            # Whatever the rewards are, the value is at least this.
-            trivial = np.where(mass > 0, least, most)
-            ends.append(sign * max(bound, float((mass * trivial).sum(axis=1).mean())))
+            # The value is at least this one, with all rewards at the worse bound.
+            worst = np.where(mass > 0, least, most)
+            ends.append(sign * max(bound, float((mass * worst).sum(axis=1).mean())))
         return ends[0], ends[1]
 
     def _bounds(self, between: Range | None) -> Range | None:
-        """Return the bounds of rewards: those given, checked; 0 and 1 if all rewards are."""
+        """Return the bounds of rewards: those given, checked; else 0 and 1 if all are 0 or 1."""
         if between is None:
             return (0.0, 1.0) if np.isin(self._reward, (0.0, 1.0)).all() else None
         least, most = map(float, between)
@@ -470,7 +475,7 @@ def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
     Parameters
     ----------
     arm
-        (N,) what was played.
+        (N,) the arms played.
     chances
         (N, K) the propensities of all arms.
     names
@@ -482,7 +487,7 @@ def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
     from scipy.stats import norm
 
     counts, expected = np.bincount(arm, minlength=chances.shape[1]), chances.sum(axis=0)
-    # The constant is for arms that are hardly ever played, whose counts are far from normal.
+    # The constant 4 is for arms that are hardly ever played, whose counts are far from normal.
     spread = np.sqrt((chances * (1 - chances)).sum(axis=0) + 4)
     far = (counts - expected) / spread
     worst = int(np.abs(far).argmax())
@@ -496,7 +501,7 @@ def misfit(arm: Integers, chances: Floats, names: Any = None) -> str:
 
 
 def _missing(share: float) -> str:
-    """Return the share that the log cannot speak about, in words."""
+    """Return a sentence about the share that the log cannot speak about."""
     return f"the log cannot speak about {100 * share:.1f} % of what the policy would do"
 
 
@@ -510,7 +515,7 @@ def target_probabilities(
     policy
         The policy to evaluate.
     model, state
-        What it knows, and keeps: the state is not updated.
+        The policy's knowledge; the state is not updated.
     contexts
         (N, …) the contexts of the log.
     rng
@@ -527,7 +532,7 @@ def target_probabilities(
 
 
 def interval(found: Estimate, sign: bool = False, digits: int = 4) -> str:
-    """Return a value with its interval, its bounds, or a dash, as text.
+    """Return an estimate as text: its value with the interval, its bounds, or a dash.
 
     >>> interval(Estimate(0.125, 0.01, 0.1, 0.15, 90, 100)), interval(UNKNOWN)
     ('0.125 (0.1 to 0.15)', '–')

@@ -1,4 +1,4 @@
-"""Events of a log, checked."""
+"""Events of a log as arrays, for replay."""
 
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
@@ -19,12 +19,12 @@ class LoggedData(Record):
     arm
         (N,) index of the arm that was played.
     reward
-        (N,) what it paid.
+        (N,) its reward.
     contexts
         (N, …) of the model's context shape and any real type, or None.
     available
-        The different sets of available arms, and (N,) which of them each event had; by default
-        every arm that occurs in the log was always available.
+        A pair: the distinct sets of available arms, and (N,) the index of each event's set. By
+        default every arm that occurs in the log was always available.
     propensity
         (N,) probability with which the logging policy played the logged arm.
     uniform
@@ -39,15 +39,15 @@ class LoggedData(Record):
     reward: Annotated[Any, floats]
     contexts: Any
     _: KW_ONLY
-    available: Any = None  # of all sets, one after the other
+    available: Any = None  # then the arms of all sets, one set after the other
     propensity: Any = None
     uniform: Switch = False
-    ends: Integers = derived()  # of the sets in `available`
+    ends: Integers = derived()  # set i is available[ends[i]:ends[i + 1]]
     which: Integers = derived()  # (N,) the set of each event
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Check the events, and number their sets of available arms."""
+        """Check the events, and join their sets of available arms into one array."""
         arms, rewards = np.array(values["arm"], dtype=np.int64), values["reward"]
         contexts, available, propensity, uniform = (
             values[name] for name in ("contexts", "available", "propensity", "uniform")
@@ -69,7 +69,7 @@ class LoggedData(Record):
             which = np.array(available[1], dtype=np.int64)
         sizes = np.array([each.size for each in sets])
         flat, ends = np.concatenate(sets), np.concatenate([[0], np.cumsum(sizes)])
-        # An arm is in its event's set if the pair occurs among all pairs of set and member.
+        # An arm was available if (its event's set, arm) is among all pairs of a set and a member.
         span = max(arms.max(), flat.max()) + 1
         pairs = np.repeat(np.arange(len(sets)), sizes) * span + flat
         check_events(np.isin(which * span + arms, pairs), "the logged arm was not available")
@@ -85,7 +85,7 @@ class LoggedData(Record):
 
     @property
     def arms(self) -> int:
-        """K: one more than the largest index of an arm."""
+        """K, one more than the largest index of an arm."""
         return int(self.available.max()) + 1
 
     @property
@@ -96,7 +96,7 @@ class LoggedData(Record):
 
 
 def check_events(good: NDArray[np.bool_], wrong: str) -> None:
-    """Raise an error that names the first event at which something is wrong."""
+    """Raise ValueError unless all events are good; say how many are not, and the first."""
     if not good.all():
         bad = np.flatnonzero(~good)
         raise ValueError(f"at {bad.size} of {good.size} events, first number {bad[0] + 1}: {wrong}")

@@ -1,4 +1,4 @@
-"""Open Parquet files, also of strangers: what a file may ask for is bounded before it is read."""
+"""Open Parquet files, also untrusted ones: check a file's stated size before reading it."""
 
 import os
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 MOST_COLUMNS = 10_000  # of a table
-MOST_FOOTER = 1 << 26  # bytes of the description of columns and groups, at a file's end
-SMALL, EXPANSION = 1_000_000, 100  # rows of any file, and rows per byte of a file with more
+MOST_FOOTER = 1 << 26  # bytes of the footer, which describes columns and groups
+SMALL, EXPANSION = 1_000_000, 100  # rows that any file may have, and rows per byte of a larger one
 
 
 def open_parquet(path: str | os.PathLike[str]) -> "pq.ParquetFile":
-    """Return a Parquet file to read from; raise ValueError if it is none, or asks for too much.
+    """Return a Parquet file to read from; raise ValueError if it is not one, or too large.
 
-    Reading its rows may fail, too: do it within `read_errors`.
+    Reading its rows may fail, too: do that within `read_errors`.
     """
     require("tables", "pyarrow")
     import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ def open_parquet(path: str | os.PathLike[str]) -> "pq.ParquetFile":
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 8, 0))
             if int.from_bytes(file.read(4), "little") > min(MOST_FOOTER, size):
-                raise ValueError("what it says of itself is longer than that of a table")
+                raise ValueError("its footer is longer than that of a table")
         found = pq.ParquetFile(path)
         if found.metadata.num_rows > max(SMALL, EXPANSION * size):
             raise ValueError(f"{found.metadata.num_rows:,} rows in {size:,} bytes cannot be")
@@ -39,7 +39,7 @@ def open_parquet(path: str | os.PathLike[str]) -> "pq.ParquetFile":
 
 @contextmanager
 def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise ValueError with the name of the file for anything that is wrong with it."""
+    """Turn the errors that reading a file raises into ValueError with the file's name."""
     import pyarrow as pa
 
     try:
@@ -48,8 +48,8 @@ def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"there is no file {path}") from None
     except (pa.ArrowException, OSError, *MISFITS) as error:
         text = " ".join(str(error).split())[:300]
-        if isinstance(error, LookupError | AttributeError | TypeError):  # as pandas raises them
-            text = f"what it says of its columns does not fit ({text})"
+        if isinstance(error, LookupError | AttributeError | TypeError):  # from pandas' metadata
+            text = f"its description of its columns is wrong ({text})"
         raise ValueError(f"cannot read {path}: {text}") from None
 
 

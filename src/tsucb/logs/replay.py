@@ -1,20 +1,20 @@
-"""Estimates of a policy's value from logged data, without playing it.
+"""Estimate the value of a policy by replaying it over a log.
 
-Replay: let the model and policy run over the log, and keep the events at which they pick the arm
-that was logged. What is kept is distributed as if the policy itself had been live, so it also
-holds for policies that learn (Li, Chu, Langford and Wang 2011, "Unbiased offline evaluation of
+Let the model and policy run over the log, and keep the events at which they pick the arm that was
+logged. The kept events are distributed as if the policy itself had been live, also for policies
+that learn (Li, Chu, Langford and Wang 2011, "Unbiased offline evaluation of
 contextual-bandit-based news article recommendation algorithms", Algorithm 3).
 
 One replay is one life of the policy: with another seed, or other visitors, it learns other things
 and earns something else. So a policy is replayed on the log and on resampled logs, each time with
-other draws: the mean over these lives is the value, and their spread says how much a life depends
+other draws. The mean over these lives is the value, and their spread says how much a life depends
 on the visitors and on luck.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,26 +28,26 @@ from tsucb.numeric.streams import KEEP, POLICY, stream
 from tsucb.policies.names import check_policy
 from tsucb.step import Player, new_player, next_arm, runs_compiled
 
-CHUNK = 10_000  # events between two looks at the keyboard
+CHUNK = 10_000  # events between two chances to interrupt
 LIVES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What replay says about a policy: the mean reward of a life of this length.
+    """The result of replaying a policy: the mean reward of a life of this length.
 
     Parameters
     ----------
     policy : its name
     events : N, in the log
     matched : events of the first life at which the policy picked the logged arm
-    kept : indices of those that count (see `replay`)
-    rate, low, high : mean reward of the policy in all lives, and its 95 % interval; NaN where a
+    kept : indices of the matched events that count (see `replay`)
+    rate, low, high : mean reward of the policy over all lives, and its 95 % interval; NaN where a
         life matched no event
     logged_rate : mean reward of the logging policy
     lift, lift_low, lift_high : rate / logged_rate − 1, and its 95 % interval; NaN where rewards
         can be negative or the policy earned nothing
-    lives : of each life, the indices of the events that count; the first is on the log as it is
+    lives : for each life, the indices of the events that count; the first is on the log as it is
     rates, logged_rates : (lives,) mean reward of each life, and of the log of each life
     """
 
@@ -78,13 +78,14 @@ def replay(
 ) -> Replay:
     """Run a model and a policy over a log, keeping the events where they pick the logged arm.
 
-    A kept event must be equally likely whatever the context and the arm picked. A match at event
-    n has the probability π_n of the logged arm, so it is kept with probability min π / π_n: always
-    if all propensities are the same, as with uniform logging from pools of one size. The model
-    learns from kept events only.
+    An event must be kept with the same probability whatever its context and the arm picked. A match
+    at event n has the probability π_n of the logged arm, so it is kept with probability
+    min π / π_n: always if all propensities are the same, as with uniform logging from sets of one
+    size. The model learns from kept events only.
 
     The interval is about the expected mean reward of a life of as many decisions as are kept. It
-    holds the luck of a whole life, though the value is a mean over several, so it is rather wide.
+    includes the luck of one whole life, though the value is a mean over several, so it is rather
+    wide.
 
     Parameters
     ----------
@@ -93,11 +94,12 @@ def replay(
     model, policy
         As for `tsucb.simulate`.
     seed
-        Of what the policy draws, what is kept, and how the log is resampled.
+        For the policy's draws, for keeping matches and for resampling the log.
     lives
-        How many: one on the log, the others on resampled logs; with 1 there is no interval.
+        Number of replays: one on the log, the others on resampled logs; with 1 there is no
+        interval.
     progress
-        Called with the number of events gone through since last time.
+        Called with the number of events replayed since the last call.
 
     >>> import numpy as np, tsucb
     >>> rng = np.random.default_rng(0)
@@ -109,30 +111,47 @@ def replay(
     """
     check_replay(log, model)
     policy = check_policy(policy)
-    lives = whole_number("lives", lives)
-    name, n = getattr(policy, "name", type(policy).__name__), len(log.arm)
-    matches, every, rates, logged = list[int](), list[Integers](), np.empty(lives), np.empty(lives)
-    for run in range(lives):
-        rng, part, rows = stream(seed, run, KEEP), log, np.arange(n)
-        if run:  # in the order of time from any event on, as the first ones may decide a life
-            rows = np.roll(np.sort(rng.choice(rows, n)), rng.integers(n))
-            fields = ("contexts", "arm", "reward", "propensity", "which")
-            part = log._replace(**{field: getattr(log, field)[rows] for field in fields})
-        player = new_player(model, policy, log.arms, seed, run)
-        found, counts = np.empty(n, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        arguments = part.propensity.min(), found, counts
-        pass_over(part, player, go_through, arguments, [stream(seed, run, POLICY), rng], progress)
-        kept = found[: counts[1]]
-        if run == 0 and not kept.size:
-            raise ValueError(
-                f"{name} never picked the logged arm in {n:,} events; give a longer log"
-            )
-        matches.append(int(counts[0]))
-        every.append(rows[kept])
-        rates[run] = part.reward[kept].mean() if kept.size else math.nan
-        logged[run] = part.reward.mean()
-    numbers = rate_and_lift(rates, logged, log.reward, every[0])
-    return Replay(name, n, matches[0], every[0], *numbers, every, rates, logged)
+    runs = range(whole_number("lives", lives))
+    results = [play_life(log, model, policy, seed, run, progress) for run in runs]
+    matched, kept, rates, logged = map(list, zip(*results, strict=True))
+    numbers = rate_and_lift(np.array(rates), np.array(logged), log.reward, kept[0])
+    name, events = getattr(policy, "name", type(policy).__name__), len(log.arm)
+    return Replay(
+        name, events, matched[0], kept[0], *numbers, kept, np.array(rates), np.array(logged)
+    )
+
+
+class Matches(NamedTuple):
+    """The events of a life at which the policy picks the logged arm."""
+
+    floor: float  # the smallest propensity
+    kept: Integers  # (N,) the kept ones, counts[1] so far
+    counts: Integers  # how many matched, and how many were kept
+
+
+def play_life(
+    log: LoggedData, model: Any, policy: Any, seed: int, run: int, progress: Callable[[int], None]
+) -> tuple[int, Integers, float, float]:
+    """Replay a policy once: life 0 on the log, the others on resampled logs.
+
+    Return the number of matches, the indices of the kept events, and the mean rewards of these and
+    of the life's log. Raise ValueError if nothing matches in life 0.
+    """
+    n, rng = len(log.arm), stream(seed, run, KEEP)
+    part, rows = log, np.arange(n)
+    if run:  # in the order of time, but from a random event on, as the first may decide a life
+        rows = np.roll(np.sort(rng.choice(rows, n)), rng.integers(n))
+        fields = ("contexts", "arm", "reward", "propensity", "which")
+        part = log._replace(**{field: getattr(log, field)[rows] for field in fields})
+    player = new_player(model, policy, log.arms, seed, run)
+    matches = Matches(part.propensity.min(), np.empty(n, np.int64), np.zeros(2, np.int64))
+    play_log(part, player, replay_events, matches, [stream(seed, run, POLICY), rng], progress)
+    kept = matches.kept[: matches.counts[1]]
+    if not run and not kept.size:
+        name = getattr(policy, "name", type(policy).__name__)
+        raise ValueError(f"{name} never picked the logged arm in {n:,} events; give a longer log")
+    rate = float(part.reward[kept].mean()) if kept.size else math.nan
+    return int(matches.counts[0]), rows[kept], rate, float(part.reward.mean())
 
 
 def rate_and_lift(
@@ -140,14 +159,14 @@ def rate_and_lift(
 ) -> tuple[float, float, float, float, float, float, float]:
     """Return the rate with its interval, the logged rate, and the lift with its interval."""
     several, rate, low, high = rates.size > 1, float(rates.mean()), math.nan, math.nan
-    if several and not math.isnan(rate):  # never narrower than the interval of the first life
+    if several and not math.isnan(rate):  # never narrower than the first life's own interval
         _, _, least, most = rate_interval(reward[kept])
         width = life_width(rates)
         low, high = float(np.fmin(rate - width, least)), float(np.fmax(rate + width, most))
-    # The logging policy plays arm a with probability π: its rate is the plain mean of the log.
+    # The logging policy played every arm with its propensity: its rate is the mean of the log.
     logged_rate = float(logged[0])
     ratio = factor = math.nan
-    if reward.min() >= 0 and rate > 0:  # otherwise a ratio of rates would mean nothing
+    if reward.min() >= 0 and rate > 0:  # otherwise a ratio of rates means nothing
         ratio = rate / logged_rate
         if several and (rates > 0).all():
             factor = math.exp(life_width(np.log(rates / logged)))
@@ -169,15 +188,15 @@ def check_replay(log: LoggedData, model: Any) -> None:
         )
 
 
-def pass_over(
-    log: LoggedData, player: Player, loop: Any, arguments: Iterable[Any],
+def play_log(
+    log: LoggedData, player: Player, loop: Any, record: Any,
     generators: Iterable[np.random.Generator],
     progress: Callable[[int], None] = lambda events: None,
 ) -> None:  # fmt: skip
     """Take a player through a log, and train its model whenever that is due.
 
-    `loop(log, player, first, last, *arguments, *streams)` is compiled, goes through some events,
-    and returns the number of the next one, and whether training is due.
+    The compiled function `loop(log, player, first, last, record, *streams)` goes through events
+    from `first`, writes into `record`, and returns the next event and whether training is due.
     """
     fast = runs_compiled(player.model, player.policy)
     streams = [(held if fast else Stream)(rng) for rng in generators]
@@ -185,7 +204,7 @@ def pass_over(
     while done < len(log.arm):
         before, last = done, min(done + CHUNK, len(log.arm))
         step = loop if fast else loop.py_func
-        done, due = step(log, player, done, last, *arguments, *streams)
+        done, due = step(log, player, done, last, record, *streams)
         if due:
             train = train or player.model.trainer([player.state])
             train()
@@ -195,8 +214,8 @@ def pass_over(
 def life_width(values: Floats) -> float:
     """Return half the width of the 95 % interval for the mean of lives: that of a single life.
 
-    Lives on resampled logs vary as lives on other logs would. Their mean is nearer to what is
-    expected than one life is, but nobody knows by how much, as they all come from the same log.
+    Lives on resampled logs vary as lives on other logs would. Their mean is nearer to the expected
+    value than one life is, but how much nearer is unknown, as they all come from the same log.
     """
     from scipy.stats import t
 
@@ -204,9 +223,9 @@ def life_width(values: Floats) -> float:
 
 
 def untried(propensity: Floats, offered: Integers) -> float:
-    """Return the share of offered arms that the log could not have played; 0 if by chance.
+    """Return the share of offered arms that the log could not have played; 0 within chance.
 
-    1/propensity has the number of arms that could be played for its mean.
+    The mean of 1/propensity is the number of arms that could be played.
 
     >>> untried(np.full(100, 0.5), np.full(100, 2)), untried(np.ones(100), np.full(100, 4))
     (0.0, 0.75)
@@ -219,14 +238,13 @@ def untried(propensity: Floats, offered: Integers) -> float:
     return share if float(short.mean()) > chance + 1e-6 else 0.0
 
 
-# Compiled code takes every array that it reads or writes as an argument of its own.
 @compiled
-def go_through(log, player, first, last, floor, kept, counts, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
-    """Play events first … last − 1, or until training is due; return the next event, and if so.
+def replay_events(log, player, first, last, matches, policy_stream, keep_stream):  # type: ignore[no-untyped-def]
+    """Replay events first … last − 1, or until training is due.
 
-    counts[0] of them matched so far, counts[1] were kept.
+    Return the next event, and whether training is due.
     """
-    rng, keep_rng = policy_stream.rng, keep_stream.rng
+    rng, keep_rng, kept, counts = policy_stream.rng, keep_stream.rng, matches.kept, matches.counts
     for n in range(first, last):
         context = log.contexts[n].astype(np.float64)
         available = log.available[log.ends[log.which[n]] : log.ends[log.which[n] + 1]]
@@ -234,7 +252,7 @@ def go_through(log, player, first, last, floor, kept, counts, policy_stream, kee
         arm = available[choice.arm]
         if arm == log.arm[n]:
             counts[0] += 1
-            if keep_rng.random() * log.propensity[n] < floor:
+            if keep_rng.random() * log.propensity[n] < matches.floor:
                 update(player.model, player.state, context, arm, log.reward[n])
                 player.chosen[arm] += 1
                 kept[counts[1]] = n

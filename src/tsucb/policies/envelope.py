@@ -1,7 +1,7 @@
-"""Where TS-UCB changes its arm as f̃ grows: the lower envelope of straight lines.
+"""The values of f̃ at which TS-UCB changes its arm: the lower envelope of straight lines.
 
-The ratio (f̃ − estimate) / radius of an arm is a line in f̃, the flatter the wider the radius, and
-the arm with the lowest line is played.
+The ratio (f̃ − estimate) / radius of an arm is a line in f̃, the flatter the wider the radius.
+TS-UCB plays the arm with the lowest line.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from tsucb.compiler import compiled
 
 @compiled
 def breakpoints(estimate, radius, low, high):  # type: ignore[no-untyped-def]
-    """Return where the winner changes as f̃ goes from `low` to `high`, both included.
+    """Return the values from `low` to `high`, both included, between which one arm wins.
 
-    Going up, the winner's radius grows: from each winner the next is the wider arm whose line
-    crosses first. A certain arm (radius zero) wins below its estimate and nowhere else.
+    As f̃ grows, so does the winner's radius: the next winner is the wider arm whose line crosses
+    first. A certain arm (radius zero) wins below its estimate and nowhere else.
     """
     arms = estimate.size
     points = np.empty(2 * arms + 2)

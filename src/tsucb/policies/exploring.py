@@ -1,4 +1,4 @@
-"""A floor under exploration: any policy, and now and then any arm."""
+"""A floor under exploration: any policy, with a small chance of a uniformly random arm."""
 
 import functools
 from typing import Annotated, Any, Self
@@ -13,7 +13,7 @@ from tsucb.policies.policy import Choice, Policy, can_choose, choose, explored
 
 
 def inner_policy(name: str, policy: Any) -> Any:
-    """Return the policy; raise if it cannot choose, or has a floor already."""
+    """Return the policy; raise if it cannot choose or already has a floor."""
     can_choose(name, policy)
     if isinstance(policy, Exploring):
         raise ValueError(f"{policy} has a floor already; change its epsilon instead")
@@ -23,15 +23,16 @@ def inner_policy(name: str, policy: Any) -> Any:
 class Exploring(Policy):
     """Play any policy, but with a small chance ε an arm at random, each with the same chance.
 
-    Given what the policy itself would play, its favourite b, arm a of K is played with probability
-    (1 − ε) [a = b] + ε / K. So the probability of every choice is known exactly, whatever the
-    policy and the model, and none is below ε / K: a log of such choices can say what other policies
-    would have earned. It holds for the first pulls that a model asks for, too.
+    Given the arm b that the policy itself would play, its favourite, arm a of K is played with
+    probability (1 − ε) [a = b] + ε / K. So the probability of every choice is known exactly,
+    whatever the policy and the model, and none is below ε / K: a log of such choices can say what
+    other policies would have earned. The floor also holds for the first pulls that a model asks
+    for.
 
     Parameters
     ----------
     policy
-        What is played otherwise: any policy but another of this kind.
+        Any policy that has no floor of its own.
     epsilon
         ε, above 0 and at most 1.
 
@@ -51,7 +52,7 @@ class Exploring(Policy):
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         made = super().__new__(cls, *arguments, **named)
-        # What is inside and written in plain Python makes the whole plain.
+        # Around a policy in plain Python, the floor must be plain Python, too.
         return made if offers(choose, type(made.policy)) else PlainExploring._make(made)  # type: ignore[return-value]
 
     @property
@@ -61,7 +62,7 @@ class Exploring(Policy):
 
     @property
     def target_name(self) -> str:  # type: ignore[override]
-        """The name of what the policy weighs arms against."""
+        """The policy's own name of `Choice.target`."""
         return str(getattr(self.policy, "target_name", "target"))
 
     def is_exact(self, belief: Belief) -> bool:
@@ -71,22 +72,22 @@ class Exploring(Policy):
     def probabilities_with_errors(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> tuple[Floats, Floats]:
-        """Return the probabilities, over the policy's own draws too, and their standard errors."""
+        """Return the probabilities, averaged over the policy's draws, and their standard errors."""
         inner, errors = self.policy.probabilities_with_errors(belief, rng, repetitions)
         return (1 - self.epsilon) * inner + self.epsilon / inner.size, (1 - self.epsilon) * errors
 
 
 class PlainExploring(Exploring):
-    """The same around a policy written in plain Python."""
+    """`Exploring` around a policy written in plain Python."""
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
-        """Return the arm to play, its reason, and what the policy itself would have played."""
+        """Return the arm to play, its reason, and the policy's favourite."""
         choice = choose(self.policy, belief, rng)
         arm = self.explored(choice.arm, belief.mean.size, rng)
         return Choice(arm, choice.target, choice.arm)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """Return the arm at this place, or with chance ε any arm."""
+        """Return `place`, or with chance ε any arm."""
         return int(with_floor(self, place, arms, rng))
 
 
@@ -99,6 +100,6 @@ def choose_exploring(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 @implements(explored, Exploring)
 def with_floor(policy, place, arms, rng):  # type: ignore[no-untyped-def]
-    # One number decides whether, and where it lies below ε, which; it is drawn in any case.
+    # One draw decides both: below ε a random arm is played, and which one follows from the draw.
     u = rng.random() / policy.epsilon
     return min(int(u * arms), arms - 1) if u < 1.0 else place

@@ -1,4 +1,4 @@
-"""Play what looks best now; and, for comparison, play anything."""
+"""Greedy choice; and, for comparison, uniformly random choice."""
 
 import numpy as np
 
@@ -14,8 +14,8 @@ class Greedy(Policy):
     Parameters
     ----------
     first
-        Play the first of several equally good arms instead of one of them at random. It may then
-        never try the others; the paper's greedy did so.
+        Play the first of several equally good arms instead of one of them at random, as the
+        paper's greedy policy does. It may then never try the others.
 
     >>> import numpy as np, tsucb
     >>> Greedy().choose(tsucb.GaussianBelief(mean=[0.1, 0.3], std=[9, 1]), np.random.default_rng(0))

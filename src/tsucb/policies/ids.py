@@ -1,4 +1,4 @@
-"""Information-directed sampling, variance-based."""
+"""Information-directed sampling, measuring information by variance."""
 
 import math
 
@@ -9,15 +9,7 @@ from tsucb.beliefs.best import regret_and_gain
 from tsucb.beliefs.sampling import estimated_regret_and_gain
 from tsucb.compiler import compiled, hook, implements, offers
 from tsucb.numeric.arrays import copy_to, inner, largest_of
-from tsucb.policies.policy import (
-    Choice,
-    Policy,
-    SampleCount,
-    choose,
-    probabilities,
-    tie_shares,
-    with_samples,
-)
+from tsucb.policies.policy import Choice, Policy, SampleCount, choose, probabilities, tie_shares
 
 
 class IDS(Policy):
@@ -31,8 +23,8 @@ class IDS(Policy):
     ----------
     samples
         m, the number of posterior draws; the paper uses 1,000. With `math.inf` the expectations
-        are exact integrals, about three times as fast; where a law offers none, as that of jointly
-        normal arms, 10,000 draws.
+        are exact integrals, about three times as fast; 10,000 draws replace them under a law that
+        does not offer them, such as that of jointly normal arms.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.5, -9.0], std=[1.0, 0.01, 0.01])
@@ -43,13 +35,10 @@ class IDS(Policy):
     sampling", Algorithm 6 and Proposition 6.
     """
 
+    printed_name = "IDS({samples})"
     target_name = "information ratio"
 
     samples: SampleCount = 1000
-
-    @property
-    def name(self) -> str:
-        return with_samples("IDS", self.samples)
 
     def has_formula(self, belief: Belief) -> bool:
         return self.samples == math.inf and offers(regret_and_gain, type(belief.law))
@@ -58,11 +47,12 @@ class IDS(Policy):
 class GridIDS(IDS):
     """IDS as the paper's authors ran it: regrets with their sign, the mixture from a grid.
 
-    E[max f] is the average of draws, so by chance it falls below the exact mean of an arm that is
-    nearly sure to be the best. `IDS` takes that arm's regret for zero, and plays it. Here it stays
-    negative, and a mixture with an arm that is known to be bad has an expected regret of about
-    zero: bad arms are played now and then for ever. The probability of every pair is searched on
-    the grid 0, 0.1, …, 1 and three more of 11 points, each around the best of the one before.
+    E[max f] is estimated from draws, so by chance it may fall below the exact mean of an arm that
+    is almost surely the best. `IDS` counts that arm's regret as zero, and plays it. Here the regret
+    stays negative, and a mixture with an arm known to be bad has an expected regret of about
+    zero: bad arms are played now and then for ever. The probability in every pair is searched on
+    the grid 0, 0.1, …, 1 and on three finer grids of 11 points, each around the best point of the
+    one before.
 
     Parameters
     ----------
@@ -75,12 +65,10 @@ class GridIDS(IDS):
     Reference: the published code of Baek and Farias (2023), github.com/jwbaek/TS-UCB-Code.
     """
 
-    @property
-    def name(self) -> str:
-        return with_samples("IDS-grid", self.samples)
+    printed_name = "IDS-grid({samples})"
 
 
-ROUNDS, CELLS = 4, 10  # of the grid: its last spacing is 0.0008
+ROUNDS, CELLS = 4, 10  # grids, and intervals of each: the last spacing is 0.0008
 
 
 @implements(choose, IDS)
@@ -116,7 +104,7 @@ def exact_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
 
 @implements(mixture, GridIDS)
 def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
-    """Return the best mixture of two arms on a grid of 11 points that is refined three times."""
+    """Return the best mixture of two arms, by a grid of 11 points that is refined three times."""
     if not largest_of(gain) < np.inf:
         return best_mixture(regret, gain)
     arms = regret.size
@@ -138,18 +126,18 @@ def grid_mixture(policy, regret, gain):  # type: ignore[no-untyped-def]
                 low, high = max(low, q - width), min(high, q + width)
             if value < lowest:
                 lowest, first, second, probability = value, i, j, q
-    if first < 0:  # one arm, or no arm that teaches anything
+    if first < 0:  # there is one arm only, or no gain in any
         return tie_shares(np.abs(regret), -1.0)
     return two_arms(arms, first, second, probability)
 
 
 @compiled
 def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
-    """Return the probabilities of the arms that minimise (expected regret)² / (expected gain).
+    """Return the probabilities of arms that minimise (expected regret)² / (expected gain).
 
-    One arm, several equal ones in equal parts, or arms i, j with probabilities q and 1 − q: the
-    ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and where its slope is zero,
-    q = Δⱼ/(Δᵢ−Δⱼ) − 2vⱼ/(vᵢ−vⱼ).
+    They are for one arm, for several equal arms in equal parts, or for two arms i and j with
+    probabilities q and 1 − q: the ratio (qΔᵢ + (1−q)Δⱼ)² / (qvᵢ + (1−q)vⱼ) is convex in q, and its
+    slope is zero at q = Δⱼ/(Δᵢ−Δⱼ) − 2vⱼ/(vᵢ−vⱼ).
     """
     arms = regret.size
     value, lowest = np.empty(arms), np.inf
@@ -157,10 +145,10 @@ def best_mixture(regret, gain):  # type: ignore[no-untyped-def]
         value[i] = information_ratio(regret[i], gain[i])
         lowest = min(lowest, value[i])
     first, second, probability = -1, -1, 1.0
-    if not largest_of(gain) < np.inf:  # arms of which nothing is known go first
+    if not largest_of(gain) < np.inf:  # arms with an infinite gain, never tried, go first
         for i in range(arms):
             value[i] = 1.0 if gain[i] < np.inf else 0.0
-    elif lowest == np.inf:  # no arm teaches anything: the smallest regret is all there is
+    elif lowest == np.inf:  # no arm has a gain: play the smallest regret
         copy_to(value, regret)
     else:
         first, second, probability = best_pair(regret, gain, lowest)
@@ -180,20 +168,21 @@ def two_arms(arms, first, second, probability):  # type: ignore[no-untyped-def]
 
 @compiled
 def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
-    """Return two arms whose mixture beats the lowest ratio of one, and the first's probability.
+    """Return the best pair of arms with a ratio below `lowest`, and the first arm's probability.
 
-    The first is −1 if there is no such pair.
+    The first arm is −1 if there is no such pair.
     """
     first, second, probability = -1, -1, 1.0
     worthy = unbeaten(regret, gain)
     for m in range(worthy.size):
         for n in range(m):
             i, j = worthy[m], worthy[n]
-            if regret[i] < regret[j]:  # q is of the larger regret: near 0, unlike 1, it is exact
+            # q is the probability of the larger regret: floats near 0 are finer than near 1.
+            if regret[i] < regret[j]:
                 i, j = j, i
             slope = regret[i] - regret[j]
             growth = gain[i] - gain[j]
-            if slope > 0.0 and growth > 0.0:  # otherwise they are equal in one respect
+            if slope > 0.0 and growth > 0.0:  # otherwise the regrets or the gains are equal
                 q = regret[j] / slope - 2.0 * gain[j] / growth
                 if 0.0 < q < 1.0:
                     mixed = information_ratio(regret[j] + q * slope, gain[j] + q * growth)
@@ -204,22 +193,23 @@ def best_pair(regret, gain, lowest):  # type: ignore[no-untyped-def]
 
 @compiled
 def unbeaten(regret, gain):  # type: ignore[no-untyped-def]
-    """Return the arms that no other beats in both regret and gain."""
-    found, count = np.empty(regret.size, np.int64), 0
+    """Return the arms that no other arm beats in both regret and gain."""
+    arms, count = np.empty(regret.size, np.int64), 0
     for i in range(regret.size):
         beaten = 0
         for j in range(regret.size):
             beaten += (regret[j] < regret[i]) & (gain[j] > gain[i])
         if beaten == 0:
-            found[count] = i
+            arms[count] = i
             count += 1
-    return found[:count]
+    return arms[:count]
 
 
 @compiled
 def information_ratio(regret, gain):  # type: ignore[no-untyped-def]
+    """Return regret² / gain."""
     if regret == 0.0:
         return 0.0
-    if gain == 0.0:  # nothing to gain, also where the square would vanish
+    if gain == 0.0:  # also where the square underflows to zero
         return np.inf
     return regret * regret / gain

@@ -1,10 +1,11 @@
-"""The names of policies on the command line and in results, and what each stands for."""
+"""The names of policies on the command line and in results."""
 
 import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+from tsucb.checks import shown
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.greedy import Greedy, Random
 from tsucb.policies.ids import IDS, GridIDS
@@ -19,17 +20,17 @@ SAMPLED: dict[str, Callable[[float], Policy]] = {
     "IDS-grid": GridIDS,
 }
 PLAIN = {policy.name: policy for policy in (Thompson(), Greedy(), Greedy(first=True), Random())}
-MOST_SAMPLES = 10_000_000
+MOST_SAMPLES = 10_000_000  # in a name
 FIRST = Greedy(first=True).name
 
 
 def named_policy(name: str, **special: Policy) -> Policy:
-    """Return the policy of a printed name: TS, Greedy, TS-UCB(m), … or a special one.
+    """Return the policy of a printed name: TS, Greedy, TS-UCB(m), … or one of `special`.
 
     Parameters
     ----------
     name : as printed, such as "TS-UCB(100)"
-    special : what a name means here, such as `UCB=OFUL(noise=0.5)`
+    special : policies of further names, such as `UCB=OFUL(delta=0.01)`
 
     >>> named_policy("TS-UCB(100)").name
     'TS-UCB(100)'
@@ -46,23 +47,21 @@ def named_policy(name: str, **special: Policy) -> Policy:
         return Exploring(named_policy(match[1], **special), share)
     if name in PLAIN:
         return PLAIN[name]
-    if match := re.fullmatch(r"(TS-UCB|IDS|IDS-grid)\(([0-9]+|∞)\)", name):
+    if match := re.fullmatch(rf"({'|'.join(SAMPLED)})\(([0-9]+|∞)\)", name):
         kind, number = match.groups()
-        # A number with more digits than the largest allowed is not even read.
-        if number != "∞" and (
-            len(number) > len(str(MOST_SAMPLES)) or not 1 <= int(number) <= MOST_SAMPLES
-        ):
-            shown = number if len(number) <= 40 else f"{number[:40]}…"
+        if number == "∞":
+            return SAMPLED[kind](math.inf)
+        samples = int(number[:9])  # which is too many digits already
+        if not 1 <= samples <= MOST_SAMPLES:
             raise ValueError(
                 f"the samples of {kind} must be at least 1 and at most {MOST_SAMPLES:,}, or ∞ for "
-                f"the limit of many, but they are {shown}"
+                f"the limit of many, but they are {shown(number)}"
             )
-        return SAMPLED[kind](math.inf if number == "∞" else int(number))
+        return SAMPLED[kind](samples)
     known = ", ".join([*(f"{kind}(m)" for kind in SAMPLED), *PLAIN, *special])
-    shown = name if len(name) <= 60 else f"{name[:60]}…"
     raise ValueError(
-        f"unknown policy {shown!r}; give one of {known}, m being a number of samples or ∞; any of "
-        "them with +5% plays a random arm in 5 % of the decisions"
+        f"unknown policy {shown(name)}; give one of {known}, m being a number of samples or ∞; "
+        "any of them with +5% plays a random arm in 5 % of the decisions"
     )
 
 
@@ -77,7 +76,7 @@ def samples_of(name: str) -> int:
 
 
 def check_policy(policy: Any, name: str = "policy") -> Any:
-    """Return a policy, also by its printed name; raise TypeError for anything else.
+    """Return the policy given, or of this printed name; raise TypeError for anything else.
 
     >>> check_policy("TS-UCB(10)")
     TSUCB(samples=10)
@@ -90,9 +89,8 @@ def check_policy(policy: Any, name: str = "policy") -> Any:
 def usual_ucb(model: Any, horizon: int) -> Policy:
     """Return the policy that the paper calls UCB for this kind of model.
 
-    Arms without features have the bound of Hoeffding, linear models that know their noise that of
-    OFUL, and those that learn it the Bayesian one with a chi-squared quantile; one that forgets
-    has that of the model it forgets with.
+    `HoeffdingUCB` for arms without features, `OFUL` for linear models that know their noise, and
+    `ChiSquaredUCB` for those that learn it. `Forgetting` has the bound of the model inside.
     """
     model = getattr(model, "model", model)
     if not hasattr(model, "features"):

@@ -34,14 +34,14 @@ class Choice(NamedTuple):
 
 @generic
 def choose(policy: Any, belief: Any, rng: np.random.Generator) -> Choice:
-    """Return the arm that the policy plays, and its reason."""
+    """Return the arm that the policy plays, with its reason."""
     choice = policy.choose(belief, rng)
     return choice if isinstance(choice, Choice) else Choice(int(choice), math.nan, int(choice))
 
 
 @generic
 def explored(policy: Any, place: int, arms: int, rng: np.random.Generator) -> int:
-    """Return the place of the arm to play: `place`, or another if the policy has a floor."""
+    """Return the arm to play: `place`, or by chance another if the policy has a floor."""
     own = getattr(policy, "explored", None)
     return place if own is None else int(own(place, arms, rng))
 
@@ -54,21 +54,24 @@ def probabilities(policy: Any, belief: Any) -> Floats:
 class Policy(Record):
     """A rule that turns a belief into an arm.
 
-    A policy holds hyper-parameters only: whatever was learned is in the belief, whatever is
-    random comes from `rng`. Ties are broken uniformly at random.
+    A policy holds hyper-parameters only: all that was learned is in the belief, and all randomness
+    comes from `rng`. Ties are broken uniformly at random.
 
     A policy of your own derives from this class, with its settings as annotated fields. Either it
     has a method `choose(belief, rng)` in plain Python, or `implements(choose, …)` registers a
     compiled one.
     """
 
-    # What `Choice.target` is, for explanations.
+    # The name that the paper prints, with settings in braces; by default that of the class.
+    printed_name: ClassVar[str] = ""
+    # The name of `Choice.target` in explanations.
     target_name: ClassVar[str] = "target"
 
     @property
     def name(self) -> str:
-        """The name the paper prints."""
-        return type(self).__name__
+        """The name that the paper prints, such as TS-UCB(100); ∞ stands for infinite settings."""
+        name = self.printed_name.format(**self._asdict()) or type(self).__name__
+        return name.replace("(inf)", "(∞)")
 
     def choose(self, belief: Belief, rng: np.random.Generator) -> Choice:
         """Return the arm to play, as an index into the arms of the belief, and its reason."""
@@ -76,12 +79,12 @@ class Policy(Record):
         return Choice(int(choice.arm), float(choice.target), int(choice.favourite))
 
     def is_exact(self, belief: Belief) -> bool:
-        """Return whether `probabilities(belief)` is a formula, not counted from choices."""
+        """Return whether `probabilities(belief)` comes from a formula, not from sampling."""
         finite = np.isfinite(belief.mean).all() and np.isfinite(belief.std).all()
         return bool(offers(probabilities, type(self)) and finite) and self.has_formula(belief)
 
     def has_formula(self, belief: Belief) -> bool:
-        """Return whether the formula holds for a belief of this law and these finite numbers."""
+        """Return whether the formula holds for this belief, whose means and stds are finite."""
         return True
 
     def probabilities(
@@ -89,23 +92,27 @@ class Policy(Record):
     ) -> Floats:
         """Return the probability with which `choose` plays each arm; they sum to one.
 
-        By a formula where there is one; `is_exact` tells. For `Thompson` and `TSUCB` and jointly
-        normal arms by quasi-random points, to about 1e-3. For IDS with finitely many samples, and
-        where a standard deviation is infinite or floats are too coarse to tell draws apart, these
-        are the frequencies of `repetitions` choices. What is estimated has one more choice
-        spread evenly, so that no arm has probability zero, and an error:
-        `probabilities_with_errors`.
+        - From a formula, where `is_exact` says that there is one.
+        - From quasi-random points, to about 1e-3, for `Thompson` and `TSUCB` on jointly normal
+          arms.
+        - From the frequencies of `repetitions` choices otherwise: for IDS with finitely many
+          samples, for infinite standard deviations, and where floats are too coarse to tell draws
+          apart.
 
-        An arm that sampling from independent arms may choose, however rarely, has at least 1e-9:
-        what it was chosen with can be divided by. Zero means that it is never chosen.
+        `probabilities_with_errors` also returns the standard errors of the latter two. Their counts
+        include one more choice, spread evenly over the arms, so that no probability is zero.
+
+        Under `Thompson` and `TSUCB` every independent arm that a draw may choose, however rarely,
+        has at least 1e-9, so that rewards can be divided by it. Zero means that the arm is never
+        chosen.
 
         Parameters
         ----------
         belief
             From a model or made by hand.
         rng, repetitions
-            For the frequencies; by default every call repeats the same stream. With `rng` given,
-            choices are repeated where there is no formula.
+            For the frequencies. By default every call uses the same stream. If `rng` is given,
+            frequencies replace quasi-random points, too.
 
         >>> import tsucb
         >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.0, 1.0], std=[1.0, 1.0, 0.0])
@@ -115,13 +122,13 @@ class Policy(Record):
         return self.probabilities_with_errors(belief, rng, repetitions)[0]
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
-        """Return probabilities and errors by a better method than counting; None without one."""
+        """Return probabilities and their errors, more precise than frequencies; None if unknown."""
         return None
 
     def probabilities_with_errors(
         self, belief: Belief, rng: np.random.Generator | None = None, repetitions: int = 10_000
     ) -> tuple[Floats, Floats]:
-        """Return `probabilities` and the standard error of each; 0 where they are exact.
+        """Return `probabilities` and the standard error of each; 0 where a formula gives them.
 
         Parameters
         ----------
@@ -178,7 +185,7 @@ def winner(scores, sign, rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def choose_largest(scores, rng):  # type: ignore[no-untyped-def]
-    """Return the largest score's arm, as a choice with that score for its reason."""
+    """Return the choice of the arm with the largest score, which is the reason."""
     arm = winner(scores, 1.0, rng)
     return Choice(arm, scores[arm], arm)
 
@@ -200,7 +207,7 @@ def tie_shares(scores, sign):  # type: ignore[no-untyped-def]
 
 @compiled
 def at_least_rarest(chances, possible):  # type: ignore[no-untyped-def]
-    """Return the probabilities, at least RAREST where an arm may be chosen at all."""
+    """Return the probabilities, raised to RAREST where `possible` says the arm may be chosen."""
     for a in range(chances.size):
         if possible[a]:
             chances[a] = max(chances[a], RAREST)
@@ -218,17 +225,8 @@ def can_choose(name: str, policy: Any) -> Any:
 
 
 def sample_count(name: str, value: float) -> float:
-    """Return the number of posterior samples: a whole number, or `math.inf` for exact integrals."""
+    """Return the number of posterior samples; raise unless whole, or `math.inf` for integrals."""
     return value if value == math.inf else whole_number(name, value, least=1)
 
 
 SampleCount = Annotated[float, sample_count]
-
-
-def with_samples(name: str, samples: float) -> str:
-    """Return a policy's name with its number of samples.
-
-    >>> with_samples("TS-UCB", 100), with_samples("IDS", math.inf)
-    ('TS-UCB(100)', 'IDS(∞)')
-    """
-    return f"{name}(∞)" if samples == math.inf else f"{name}({samples})"

@@ -24,11 +24,8 @@ class Thompson(Policy):
     Reference: Thompson (1933), "On the likelihood that one unknown probability exceeds another".
     """
 
+    printed_name = "TS"
     target_name = "largest draw"
-
-    @property
-    def name(self) -> str:
-        return "TS"
 
     def has_formula(self, belief: Belief) -> bool:
         offered = offers(best_probabilities, type(belief.law))
@@ -46,16 +43,16 @@ def choose_thompson(policy, belief, rng):  # type: ignore[no-untyped-def]
 
 
 def independent(policy: Any, belief: Any) -> bool:
-    """Return whether the belief of a Numba type has independent arms."""
+    """Return whether a belief of this Numba type has independent arms."""
     return issubclass(class_of(belief), IndependentLaw)
 
 
 @implements(probabilities, Thompson, where=independent)
 def probabilities_thompson(policy, belief):  # type: ignore[no-untyped-def]
-    low, ends = conceivable(belief)
-    return at_least_rarest(best_probabilities(belief), ends >= low)
+    least, ends = conceivable(belief)
+    return at_least_rarest(best_probabilities(belief), ends >= least)
 
 
 @implements(probabilities, Thompson)
-def probabilities_of_draws(policy, belief):  # type: ignore[no-untyped-def]
+def probabilities_thompson_samples(policy, belief):  # type: ignore[no-untyped-def]
     return best_probabilities(belief)

@@ -1,4 +1,4 @@
-"""TS-UCB, the rule of Baek and Farias (2023)."""
+"""TS-UCB, the rule of Baek and Farias (2023): see `choose_ts_ucb` and `ratios`."""
 
 import math
 
@@ -9,28 +9,25 @@ from tsucb.beliefs.best import expected_best
 from tsucb.beliefs.law import IndependentLaw
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, implements, offers
-from tsucb.numeric.arrays import Floats, Integers
-from tsucb.policies.envelope import breakpoints
+from tsucb.numeric.arrays import Floats
 from tsucb.policies.joint_probabilities import is_joint, ts_ucb_shares
-from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner, with_samples
-
-FARTHEST = 40.0  # standard deviations: no draw is further from its mean
+from tsucb.policies.policy import Choice, Policy, SampleCount, choose, winner
 
 
 class TSUCB(Policy):
     """Play the arm that minimises (f̃ − estimate) / radius.
 
-    f̃ is the mean reward of the best arm, averaged over m draws from the posterior; the ratio
+    f̃ is the mean reward of the best arm, averaged over m draws from the posterior. The ratio
     Ψ(a) = (f̃ − μ̂(a)) / (U(a) − μ̂(a)) weighs what an arm is expected to lose against how
-    uncertain it is. The factor by which a radius is scaled cancels, so there is nothing to tune.
+    uncertain it is. A factor that scales all radii cancels, so there is nothing to tune.
 
     Parameters
     ----------
     samples
         m, the number of posterior draws in f̃. One, the default, costs what Thompson sampling
         costs; more make decisions nearly deterministic, which gains a little on average and makes
-        bad runs worse. With `math.inf` f̃ is the exact expectation, an integral; where a law offers
-        none, as that of jointly normal arms, 10,000 draws.
+        bad runs worse. With `math.inf` f̃ is the exact expectation, an integral; 10,000 draws
+        replace it under a law that does not offer it, such as that of jointly normal arms.
 
     >>> import numpy as np, tsucb
     >>> belief = tsucb.GaussianBelief(mean=[0.0, 0.5], std=[1.0, 0.01])
@@ -41,13 +38,10 @@ class TSUCB(Policy):
     Additional Computation", Section 3, equation (1).
     """
 
+    printed_name = "TS-UCB({samples})"
     target_name = "f̃"
 
     samples: SampleCount = 1
-
-    @property
-    def name(self) -> str:
-        return with_samples("TS-UCB", self.samples)
 
     def has_formula(self, belief: Belief) -> bool:
         if self.samples == math.inf:
@@ -58,34 +52,24 @@ class TSUCB(Policy):
         return independent and smooth and not belief.law.is_coarse(belief)
 
     def estimated(self, belief: Belief) -> tuple[Floats, Floats] | None:
-        usual = (belief.radius > 0) & np.isfinite(belief.radius) & np.isfinite(belief.estimate)
-        if not is_joint(belief) or not usual.all():
-            return None
-        return ts_ucb_shares(belief, self.samples, *winners_between(belief))
+        return ts_ucb_shares(belief, self.samples) if is_joint(belief) else None
 
 
 @implements(choose, TSUCB)
 def choose_ts_ucb(policy, belief, rng):  # type: ignore[no-untyped-def]
+    """Draw f̃, and play the arm with the smallest ratio Ψ."""
     f = f_tilde(belief, policy.samples, rng)
-    arm = winner(ratios(belief, f), -1.0, rng)
+    arm = winner(ratios(belief, f), -1.0, rng)  # the smallest, ties broken at random
     return Choice(arm, f, arm)
 
 
 @compiled
 def ratios(belief, f):  # type: ignore[no-untyped-def]
-    """Return Ψ(a) of every arm; the arm with the smallest is played."""
+    """Return Ψ(a) = (f − estimate) / radius of every arm."""
     estimate, radius = belief.estimate, belief.radius
     psi = np.empty(estimate.size)
     for a in range(estimate.size):
         ratio = (f - estimate[a]) / radius[a]
-        # An arm never tried (infinite radius) goes first, as does a certain best one (0 / 0).
+        # Two kinds of arms go first: never tried (infinite radius), and certain to reach f (0 / 0).
         psi[a] = ratio if radius[a] < np.inf and ratio == ratio else -np.inf
     return psi
-
-
-def winners_between(belief: Belief) -> tuple[Floats, Integers]:
-    """Return the points (n,) where the winner changes as f̃ grows, and the winners (n + 1,)."""
-    middle, reach = belief.mean.max(), FARTHEST * belief.std.max()
-    points = breakpoints(belief.estimate, belief.radius, middle - reach, middle + reach)
-    winners = [ratios(belief, f).argmin() for f in (points[1:] + points[:-1]) / 2]
-    return points[1:-1], np.array(winners, dtype=np.int64)

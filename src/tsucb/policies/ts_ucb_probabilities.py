@@ -1,10 +1,10 @@
 """The probability with which TS-UCB plays each arm, when the arms are independent.
 
 Ψ(a) = (f̃ − estimate(a)) / radius(a) is a straight line in f̃, so the lower envelope of the lines
-cuts the real axis into intervals with one winner each, and an arm's probability is that of f̃
+cuts the real axis into intervals with one winner each, and the probability of an arm is that of f̃
 falling into its interval. With one sample f̃ is the best of one draw, whose distribution function
-is F = Πₖ Fₖ. With m samples it is the average of m such, whose distribution function follows from
-the m-th power of the characteristic function.
+is F = Πₖ Fₖ. With m samples f̃ is the average of m such values, whose distribution function follows
+from the m-th power of the characteristic function of one.
 
 >>> from tsucb import TSUCB, GaussianBelief
 >>> TSUCB(1).probabilities(GaussianBelief(mean=[0.0, 0.0, -0.5], std=[1.0, 2.0, 2.5])).round(3)
@@ -37,14 +37,14 @@ from tsucb.policies.thompson import independent
 from tsucb.policies.ts_ucb import TSUCB, ratios
 
 FREQUENCIES = 2048  # the largest number of terms of the Fourier series
-NEGLIGIBLE = 1e-12  # of the characteristic function
+NEGLIGIBLE = 1e-12  # absolute value of the characteristic function that is treated as zero
 STAGE = 120.0  # length of a stage in units of the finest scale in it
 SHARP = 1e-9  # the first finest scale beside a certain arm, in units of the narrowest other
-PHASE = 8.0  # radians that the oscillation may turn in one panel of 8 nodes: an error of 1e-8
+PHASE = 8.0  # radians by which e^(itx) may turn in one panel of 8 nodes: an error of 1e-8
 
 
 def needs_expectation(policy: Any, belief: Any) -> bool:
-    """Return whether f̃ is E[max]: infinitely many samples, or a law that has no other."""
+    """Return whether f̃ is E[max]: for infinitely many samples, or arms that are not independent."""
     samples = policy.types[policy.fields.index("samples")]
     return isinstance(samples, types.Float) or not independent(policy, belief)
 
@@ -56,7 +56,7 @@ def probabilities_of_expectation(policy, belief):  # type: ignore[no-untyped-def
 
 @implements(probabilities, TSUCB)
 def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
-    """Return P(arm is chosen), to 1e-8 with one sample, and to 1e-6 with more."""
+    """Return P(arm is chosen), to 1e-8 with one sample and to 1e-6 with more."""
     samples = policy.samples
     arms, _, _, floor, ceiling, certain = outline(belief)
     none_better = best_cdf(belief, arms, floor) if certain else 0.0
@@ -85,14 +85,15 @@ def probabilities_ts_ucb(policy, belief):  # type: ignore[no-untyped-def]
 
 @compiled
 def winners(belief, f):  # type: ignore[no-untyped-def]
-    """Return the probability with which each arm is chosen at this f̃; ties share it."""
+    """Return the probability with which each arm is chosen at f̃ = f; ties share it equally."""
     return tie_shares(ratios(belief, f), -1.0)
 
 
 class Stage(NamedTuple):
-    """A stretch of the range, whose measure fades from `fade` to `stop`; `below` is F at `stop`.
+    """A part of the range of one draw, as `average_cdf` takes it.
 
-    Its scale of fading is `width`, infinite for the last stage, which does not fade.
+    ψ fades from 1 at `fade` to 0 at `stop`, on a scale of `width`; the width of the last stage,
+    which does not fade, is infinite. `below` is F at `stop`.
     """
 
     start: float
@@ -104,19 +105,19 @@ class Stage(NamedTuple):
 
 @compiled
 def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
-    """Return P(floor < f̃ ≤ point) for f̃ the average of m draws of the best arm's mean reward.
+    """Fill `out` with P(floor < f̃ ≤ point), f̃ being the average of m draws of the best arm.
 
-    With φ the characteristic function of one draw, the average has φ(t/m)ᵐ, and
+    With φ the characteristic function of one draw, that of the average is φ(t/m)ᵐ, and
     P(f̃ ≤ x) = 1/2 − Σⱼ Im(φ(tⱼ/m)ᵐ e^(−i tⱼ x)) / (π (j + 1/2)) with tⱼ = (j + 1/2) 2π / period,
     up to the chance that f̃ lies further than the period from x.
 
-    Narrow arms would ask for more frequencies than wide ones leave room for; so the range is
-    taken in stages, each at most STAGE times as long as what is finest in it. The measure of one
-    draw is multiplied by ψ, which is 1 at first and fades to 0 at the end of the stage; a stage
-    adds the m-fold convolution of what it has, less that of what the stage before had. As ψ is
+    A wide range with a narrow arm in it needs too many frequencies. So the range is split into
+    stages, each at most STAGE times as long as the finest scale in it. In a stage the measure of
+    one draw is multiplied by ψ, which is 1 at first and fades to 0 at the end of the stage. The
+    stage adds the m-fold convolution of this measure, less that of the stage before. As ψ is
     smooth, so is the difference, and the series converges fast: with a sharp cut instead of ψ
-    it is off by 1e-3. A certain arm is what there is before the first stage, which is so short
-    that its sharp beginning does not matter.
+    it is off by 1e-3. The measure before the first stage is that of a certain arm, if there is one;
+    that stage is so short that its sharp beginning does not matter.
 
     Reference: Davies (1973), "Numerical inversion of a characteristic function".
     """
@@ -143,18 +144,18 @@ def average_cdf(belief, samples, points, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_stage(belief, shape, before, stage, atom, samples, points, out):  # type: ignore[no-untyped-def]
-    """Add what a stage contributes to the distribution function of f̃ at the points."""
+    """Add the contribution of a stage to the distribution function of f̃ at the points."""
     terms = np.empty(points.size)
     span, count = np.inf, 0.0
     while True:
-        value, has, had = stage_masses(belief, shape, before, stage, span, atom)
-        sum_has, sum_had = min(total(has), 1.0), total(had)
-        gained = max(sum_has**samples - sum_had**samples, 0.0)
-        mean = inner(has, value) / sum_has
+        value, after, earlier = stage_masses(belief, shape, before, stage, span, atom)
+        sum_after, sum_earlier = min(total(after), 1.0), total(earlier)
+        gained = max(sum_after**samples - sum_earlier**samples, 0.0)
+        mean = inner(after, value) / sum_after
         variance = 0.0
-        for i in range(has.size):
-            variance += has[i] * (value[i] - mean) ** 2
-        variance /= sum_has
+        for i in range(after.size):
+            variance += after[i] * (value[i] - mean) ** 2
+        variance /= sum_after
         # Bernstein's inequality: beyond this distance f̃ falls with chance 1e-10 at most.
         bound = 23.0 * (value[-1] - value[0]) / (3.0 * samples)
         reach = bound + math.sqrt(bound * bound + 46.0 * variance / samples)
@@ -164,12 +165,12 @@ def add_stage(belief, shape, before, stage, atom, samples, points, out):  # type
             break
         step = 2.0 * math.pi / (top - low)
         if count == 0.0:
-            # φᵐ vanishes beyond about 8 standard deviations of f̃; further if some arms are
-            # narrow. The first nodes were for this estimate only.
+            # φᵐ vanishes beyond about 8 / (standard deviation of f̃), or later if some arms are
+            # narrow. The nodes of this first round only serve this estimate.
             count = 8.0 * math.sqrt(samples / variance) / step + 16.0
         else:
             vanished = fourier_sum(
-                value - mean, has, had, samples, step, int(count), points - mean, terms
+                value - mean, after, earlier, samples, step, int(count), points - mean, terms
             )
             if vanished or count >= FREQUENCIES:
                 break
@@ -185,25 +186,25 @@ def add_stage(belief, shape, before, stage, atom, samples, points, out):  # type
 
 @compiled
 def stage_masses(belief, shape, before, stage, span, atom):  # type: ignore[no-untyped-def]
-    """Return rewards, and the masses there after the stage and after the one before it.
+    """Return rewards, and the masses of one draw there: after the stage, and after the one before.
 
-    The nodes are no further apart than `span` in rewards; those before the stage are taken again,
-    but no finer than the stage needs.
+    Nodes are at most `span` apart in rewards. Those below the stage are placed again, no finer than
+    this stage needs.
     """
     arms, high, scale, floor, _, _ = shape
     nodes, weights = nodes_between(belief, high, scale, floor, stage.start, 3 * before.width, span)
     value, mass = masses_so_far(belief, arms, high, nodes, weights, before.below, atom[0], atom[1])
-    had = fade_out(mass, nodes, 0.5 * (before.fade + before.stop), before.width)
+    earlier = fade_out(mass, nodes, 0.5 * (before.fade + before.stop), before.width)
     nodes, weights = nodes_between(
         belief, high, scale, stage.start, stage.stop, 3 * stage.width, span
     )
     value, mass = masses_so_far(belief, arms, high, nodes, weights, stage.below, value, mass)
-    return value, fade_out(mass, nodes, 0.5 * (stage.fade + stage.stop), stage.width), had
+    return value, fade_out(mass, nodes, 0.5 * (stage.fade + stage.stop), stage.width), earlier
 
 
 @compiled
 def fade_out(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
-    """Return the masses times ψ, which is 1 but at the last nodes."""
+    """Return the masses times ψ, which is below 1 at the last masses only, those at `nodes`."""
     out = mass.copy()
     if width < np.inf:
         for i in range(nodes.size):
@@ -213,9 +214,9 @@ def fade_out(mass, nodes, middle, width):  # type: ignore[no-untyped-def]
 
 @compiled
 def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass):  # type: ignore[no-untyped-def]
-    """Return rewards and probabilities of the best arm at the nodes, after earlier stages'.
+    """Return the old rewards and masses of one draw, followed by those at the nodes.
 
-    `below` is the probability of all of them.
+    `below` is the sum of all these masses.
     """
     before = old_value.size
     value, mass = np.empty(before + nodes.size), np.empty(before + nodes.size)
@@ -230,7 +231,7 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
         value[before + i] = reward_at(belief, nodes[i])[0]
         mass[before + i] = weights[i] * best[i] * rate
         new += mass[before + i]
-    # Their sum is known, and m-fold products would multiply the error of the quadrature by m.
+    # Scale the new masses to their known sum: the m-th power would multiply an error of it by m.
     if new > 0.0:
         factor = max(below - total(old_mass), 0.0) / new
         for i in range(before, mass.size):
@@ -239,10 +240,10 @@ def masses_so_far(belief, arms, high, nodes, weights, below, old_value, old_mass
 
 
 @compiled
-def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ignore[no-untyped-def]
-    """Sum `count` frequencies at every point; return whether the last ones were negligible.
+def fourier_sum(value, after, earlier, samples, step, count, points, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with the sum of `count` frequencies; return whether the last were negligible.
 
-    The stage before had the first of the masses, or part of them.
+    `earlier` may be shorter than `after`: the stage before ended at fewer nodes.
     """
     out[:] = 0.0
     angle = step / samples
@@ -250,15 +251,15 @@ def fourier_sum(value, has, had, samples, step, count, points, out):  # type: ig
     turn_cosine, turn_sine = np.cos(angle * value), np.sin(angle * value)
     quiet = 0
     for j in range(count):
-        old_real, old_imaginary = power(had, cosine, sine, samples)
-        real, imaginary = power(has, cosine, sine, samples)
+        old_real, old_imaginary = power(earlier, cosine, sine, samples)
+        real, imaginary = power(after, cosine, sine, samples)
         real -= old_real
         imaginary -= old_imaginary
         for i in range(value.size):
             c = cosine[i] * turn_cosine[i] - sine[i] * turn_sine[i]
             sine[i] = cosine[i] * turn_sine[i] + sine[i] * turn_cosine[i]
             cosine[i] = c
-        # Fade the last terms out, should the series still be going on there.
+        # Fade the last terms out, in case the series has not converged by then.
         fade = math.exp(-30.0 * ((j + 0.5) / FREQUENCIES) ** 8) / (j + 0.5)
         for i in range(points.size):
             shift = (j + 0.5) * step * points[i]

@@ -1,6 +1,6 @@
-"""Upper confidence bounds: the forms the paper compares with, and two classics.
+"""Upper confidence bounds: the forms that the paper compares with, and two classics.
 
-Each plays the arm with the largest bound. They differ in how wide the bound is.
+Each policy plays the arm with the largest bound; they differ in the width of the bound.
 """
 
 import functools
@@ -19,7 +19,7 @@ from tsucb.policies.policy import Policy, choose, choose_largest, probabilities,
 
 
 class UpperBound(Policy):
-    """What these policies share: they play the largest of `bounds`."""
+    """A policy that plays the largest of `bounds`."""
 
     target_name = "largest bound"
 
@@ -40,11 +40,9 @@ class HoeffdingUCB(UpperBound):
     Reference: Auer, Cesa-Bianchi and Fischer (2002); Baek and Farias (2023), Section 3.2.
     """
 
-    horizon: Annotated[int, functools.partial(whole_number, least=2)]
+    printed_name = "UCB"
 
-    @property
-    def name(self) -> str:
-        return "UCB"
+    horizon: Annotated[int, functools.partial(whole_number, least=2)]
 
 
 class UCB1(UpperBound):
@@ -81,12 +79,10 @@ class OFUL(UpperBound):
     Reference: Abbasi-Yadkori, Pál and Szepesvári (2011), Theorem 2.
     """
 
+    printed_name = "UCB"
+
     delta: Share = 1e-4
     norm_bound: NotNegative = 1.0
-
-    @property
-    def name(self) -> str:
-        return "UCB"
 
 
 class ChiSquaredUCB(UpperBound):
@@ -101,9 +97,7 @@ class ChiSquaredUCB(UpperBound):
     0
     """
 
-    @property
-    def name(self) -> str:
-        return "UCB"
+    printed_name = "UCB"
 
 
 class BayesUCB(UpperBound):
@@ -122,11 +116,9 @@ class BayesUCB(UpperBound):
     Reference: Kaufmann, Cappé and Garivier (2012), "On Bayesian upper confidence bounds".
     """
 
-    c: NotNegative = 0.0
+    printed_name = "Bayes-UCB"
 
-    @property
-    def name(self) -> str:
-        return "Bayes-UCB"
+    c: NotNegative = 0.0
 
     def has_formula(self, belief: Belief) -> bool:
         return offers(upper_quantiles, type(belief.law))
@@ -134,7 +126,7 @@ class BayesUCB(UpperBound):
 
 @hook
 def bounds(policy, belief, rng):  # type: ignore[no-untyped-def]
-    """Return the upper confidence bound of every arm; `rng` is for laws without quantiles."""
+    """Return the upper confidence bound of every arm; laws without quantiles draw from `rng`."""
 
 
 @implements(choose, UpperBound)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
-from tsucb.agent.decision_log import explained_row, reward_row, write_parquet
-from tsucb.logs.decision_log import Row
+from tsucb.agent.decision_log import explained_row, reward_row
+from tsucb.logs.decision_log import Row, write_parquet
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, Decided, Passed, Pick
 from tsucb.service.loop import Loop

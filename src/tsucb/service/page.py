@@ -212,11 +212,11 @@ def loop_page(
     call: Call, loop: Loop, state: LoopState, rows: list[Any], status: int, more: dict[str, Any]
 ) -> Answer:
     """Render the page of a loop; blocks."""
-    from tsucb.logs.live import Live
+    from tsucb.logs.report import LogReport
 
     events, settings = list(call.service.newest(loop, RECENT)), state.settings
     try:
-        calibration = Live(recent_decisions(call.service, loop, RECENT)).calibration()
+        calibration = LogReport(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     return page_answer(

@@ -1,14 +1,14 @@
-"""The contract of policies, models, environments and laws, as checks to run on one's own.
+"""The contract of policies, models, environments and laws, as checks for your own classes.
 
-Each check raises an AssertionError that says in a sentence what does not hold, or returns nothing:
+Each check returns nothing, or raises an AssertionError that says in a sentence what does not hold:
 
     from tsucb.testing import check_policy
 
     def test_my_policy():
         check_policy(MyPolicy(0.5))
 
-The package's own tests put everything it exports through these checks. The random ones have fixed
-seeds, and bounds so wide that they fail a correct class once in a million.
+The package's own tests put everything it exports through these checks. Random checks have fixed
+seeds, and bounds so wide that a correct class rarely fails: each check says how rarely.
 """
 
 from tsucb.testing.environments import check_environment

@@ -1,4 +1,4 @@
-"""What an environment promises: a world that is the same for whoever plays in it."""
+"""The check of an environment: its world must be the same for every policy that plays in it."""
 
 from typing import Any
 
@@ -13,22 +13,22 @@ from tsucb.testing.demands import check, demand, near
 def check_environment(environment: Any, steps: int = 500) -> None:
     """Check an environment, compiled or in plain Python.
 
-    1. It says how many `arms` it has, and its `context_shape`, if it has one.
+    1. It has the number of its `arms`, and its `context_shape`, if it has one.
     2. Every step has a context of that shape, a finite mean for every arm, and at least one
        available arm, each listed once.
-    3. A stream settles the world: whatever arms are played and however often rewards are asked for,
-       contexts, means, available arms and the reward of each arm are the same. This is what makes
-       comparisons of policies paired.
+    3. The stream determines the world: contexts, means, available arms and the reward of each arm
+       are the same whatever arms are played and however often rewards are asked for. So
+       comparisons of policies are paired.
     4. Other streams make other worlds.
     5. A reward is a finite number, and on average its arm's mean (within 5 standard errors).
-    6. In the compiled loop it is the same world as in the interpreted one.
+    6. The world is the same in the compiled and in the interpreted loop.
 
     Parameters
     ----------
     environment
         Any object with `arms`, `begin(rng)`, `advance(world, step, rng)` and `reward(world, arm)`.
     steps
-        How many are played, at most as many as it has.
+        How many are played, at most as many as the environment has.
 
     >>> import tsucb
     >>> check_environment(tsucb.WheelBandit(delta=0.5), steps=100)
@@ -94,8 +94,8 @@ def check_steps(environment: Any, arms: int, shape: Any, steps: int, name: str) 
 
 
 def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
-    """Return all that happens in a world; with `meddle`, rewards are asked for twice."""
-    rng, found = np.random.default_rng(seed), []
+    """Return every step of a world; with `meddle`, ask for each reward twice."""
+    rng, steps_seen = np.random.default_rng(seed), []
     world = begin(environment, rng)
     for t in range(1, steps + 1):
         context, means, available = advance(environment, world, t, rng)
@@ -104,31 +104,31 @@ def history(environment: Any, seed: int, steps: int, meddle: bool) -> list[Any]:
         paid = {arm: reward(environment, world, arm) for arm in order}
         x = None if context is None else np.copy(context).tolist()
         values = np.asarray(means)[available].tolist()
-        found.append((x, values, some, [paid[arm] for arm in some]))
-    return found
+        steps_seen.append((x, values, some, [paid[arm] for arm in some]))
+    return steps_seen
 
 
 def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
-    """Check that the same stream makes the same world."""
+    """Check that the same stream makes the same world, and another stream another."""
     first = history(environment, 3, steps, meddle=False)
     demand(
         first == history(environment, 3, steps, meddle=False),
-        f"{name} makes another world of the same stream; take all randomness from rng",
+        f"{name} makes another world from the same stream; take all randomness from rng",
     )
     demand(
         first == history(environment, 3, steps, meddle=True),
-        f"asking {name} for rewards changes what comes later, or another reward comes the second "
+        f"asking {name} for rewards changes what comes later, or the answer differs the second "
         "time; draw everything random in advance, whatever arm will be played",
     )
     demand(
         first != history(environment, 4, steps, meddle=False),
-        f"{name} makes the same world of every stream",
+        f"{name} makes the same world from every stream",
     )
 
 
 @compiled
 def numbers_of_world(environment, steps, stream):  # type: ignore[no-untyped-def]
-    """Return a row per step: the sum of the available arms' means, and what the first one pays."""
+    """Return a row per step: the sum of the available arms' means, and the first one's reward."""
     world, found = begin(environment, stream.rng), np.empty((steps, 2))
     for t in range(steps):
         _, means, available = advance(environment, world, t + 1, stream.rng)

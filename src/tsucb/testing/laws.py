@@ -1,4 +1,4 @@
-"""What a law promises, against draws from it."""
+"""The check of a law: its quantiles, densities and integrals must agree with draws from it."""
 
 from typing import Any
 
@@ -29,19 +29,19 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
 
     1. `draw` is implemented; it gives finite numbers, the same ones for the same stream.
     2. The draws have the belief's mean and std.
-    3. `upper_quantiles`, if the law offers it, are exceeded with the probability asked for.
+    3. `upper_quantiles`, if the law offers them, are exceeded with the probability asked for.
     4. For an `IndependentLaw`: draws of different arms are uncorrelated; `distribution`, `window`,
        `reward_at` and `variable_at` describe one arm's draws.
-    5. `expected_best`, `best_probabilities` and `regret_and_gain`, where they are offered, agree
+    5. `expected_best`, `best_probabilities` and `regret_and_gain`, if the law offers them, agree
        with averages over the draws.
 
     Parameters
     ----------
     belief
-        Of two arms or more, with finite mean and std.
+        About two arms or more, with finite mean and std.
     draws
-        How many are compared. Each of some fifty numbers may be 5 standard errors away, so a
-        correct law fails about once in 30,000 seeds; the seed is fixed.
+        Number of draws. Each of some fifty numbers may be 5 standard errors away, so a correct law
+        fails about once in 30,000 seeds; the seed is fixed.
 
     >>> import tsucb
     >>> check_law(tsucb.BetaBelief(alpha=[1.0, 3.0], beta=[2.0, 2.0]))
@@ -87,7 +87,7 @@ def check_law(belief: Belief, draws: int = 20_000) -> None:
 
 
 def draws_from(belief: Belief, count: int) -> Floats:
-    """Return draws (count, n), from a stream of their own."""
+    """Return draws (count, n), always from the same stream."""
     rng, out = np.random.default_rng(1), np.empty((count, belief.mean.size))
     for row in out:
         draw(belief, rng, row)
@@ -95,7 +95,7 @@ def draws_from(belief: Belief, count: int) -> Floats:
 
 
 def wins(sample: Floats) -> Floats:
-    """Return for each draw the share of every arm in being best."""
+    """Return a matrix (S, n): 1 for the best arm of each draw, in equal shares where arms tie."""
     best = sample == sample.max(axis=1, keepdims=True)
     shares: Floats = best / best.sum(axis=1, keepdims=True)
     return shares
@@ -137,8 +137,8 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
     correlation = np.corrcoef(sample.T) - np.eye(sample.shape[1])
     demand(
         (np.abs(correlation) <= FAR / np.sqrt(count)).all(),
-        f"the arms' draws are correlated, by up to {np.abs(correlation).max():.3f}; a law like "
-        f"that derives from Law, and {name} from IndependentLaw",
+        f"the arms' draws are correlated, by up to {np.abs(correlation).max():.3f}; let {name} "
+        "derive from Law instead of IndependentLaw",
     )
     for arm in range(belief.mean.size):
         values = sample[:, arm]
@@ -146,8 +146,8 @@ def check_independent(belief: Belief, sample: Floats, name: str) -> None:
         us = np.array([variable_at(belief, x) for x in np.quantile(values, [0.001, 0.999])])
         demand(
             low <= us[0] and us[1] <= high and scale > 0,
-            f"window of {name} is ({low:.4g}, {high:.4g}), but u of draws goes from {us[0]:.4g} to "
-            f"{us[1]:.4g}; or its scale {scale:.4g} is not positive",
+            f"window of {name} is ({low:.4g}, {high:.4g}) with scale {scale:.4g}, but u lies "
+            f"in ({us[0]:.4g}, {us[1]:.4g}); it must contain these, with a positive scale",
         )
         for x in np.quantile(values, [0.1, 0.5, 0.9]):
             check_distribution(belief, arm, float(x), values, name)
@@ -184,7 +184,7 @@ def check_distribution(belief: Belief, arm: int, x: float, values: Floats, name:
 
 
 def check_regret_and_gain(belief: Belief, sample: Floats, name: str) -> None:
-    """Check regret and gain against draws."""
+    """Check regrets and gains against draws."""
     regret, gain = regret_and_gain(belief)
     best, count = sample.max(axis=1), len(sample)
     demand(

@@ -1,6 +1,6 @@
-"""One model and one policy in simulation, replay and agent: same seed, same arms."""
+"""The check that simulation, replay and agent play the same arms for the same seed."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,20 +20,21 @@ from tsucb.step import runs_compiled
 from tsucb.testing.demands import check, demand
 
 SEED = 3
-LOOPS = ("simulate", "replay", "agent")
+NAMES = {"simulate": "simulation", "replay": "replay", "agent": "agent"}  # of the loops
+LOOPS = tuple(NAMES)
 
 
 class Script(Environment):
-    """An environment in which everything is settled: of each step its context and every reward.
+    """An environment without randomness: it lists the context and all rewards of every step.
 
     Parameters
     ----------
     contexts
         (T, …), of the model's shape; (T, 0) for none.
     rewards
-        (T, K) what each arm pays, which is also its mean.
+        (T, K) the reward of each arm, which is also its mean.
     offered
-        (T, K) whether it can be played.
+        (T, K) whether each arm can be played.
     """
 
     contexts: Floats
@@ -42,22 +43,22 @@ class Script(Environment):
 
     @property
     def arms(self) -> int:
-        """K."""
+        """K, the number of arms."""
         return int(self.rewards.shape[1])
 
     @property
     def longest(self) -> int:
-        """T."""
+        """T, the number of steps."""
         return len(self.rewards)
 
     @property
     def context_shape(self) -> tuple[int, ...]:
-        """Of one step."""
+        """The shape of one step's context; () for none."""
         return self.contexts.shape[1:] if self.contexts.size else ()
 
 
 class ScriptWorld(NamedTuple):
-    """The current step, counted from 0, and room for the arms that can be played."""
+    """The current step, counted from 0, and a buffer for the available arms."""
 
     step: Integers
     available: Integers
@@ -86,12 +87,12 @@ def reward_script(environment, world, arm):  # type: ignore[no-untyped-def]
 
 
 def script_for(model: Any, arms: int, steps: int, rewards: Sequence[float]) -> Script:
-    """Return a script of random contexts, rewards out of `rewards`, and seven in ten arms."""
+    """Return a script with random contexts and available arms, and rewards out of `rewards`."""
     rng = np.random.default_rng(11)
     shape = model.context_shape(arms) or (0,)
     offered = rng.random((steps, arms)) < 0.7
     offered[np.arange(steps), rng.integers(arms, size=steps)] = True
-    offered[: 2 * arms] = True  # for what pulls every arm first
+    offered[: 2 * arms] = True  # for models that pull every arm first
     contexts = rng.normal(size=(steps, *shape))
     paid = rng.choice(rewards, size=(steps, arms))
     if isinstance(model, HashedLinear):  # rows are pairs of a column and its value
@@ -100,7 +101,7 @@ def script_for(model: Any, arms: int, steps: int, rewards: Sequence[float]) -> S
 
 
 class Interpreted:
-    """A policy without its class: what meets it is interpreted, call by call, not compiled."""
+    """A policy without its class, so that the loops around it run interpreted, not compiled."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -111,7 +112,7 @@ class Interpreted:
         return choose(self.policy, belief, rng)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
-        """Return the arm at this place, or another if the policy has a floor."""
+        """Return `place`, or another arm if the policy has a floor."""
         return explored(self.policy, place, arms, rng)
 
 
@@ -127,19 +128,19 @@ def check_same_arms(
 ) -> None:
     """Check that simulation, replay and agent play the same arms for the same seed.
 
-    1. `simulate` plays a script of contexts and rewards, and the arms are kept.
-    2. `replay` over the log of exactly that finds that every event matches.
-    3. An `Agent` that is asked and rewarded as the script says decides for the same arms.
-    4. They do the same compiled as they do interpreted.
+    1. `simulate` plays a fixed script of contexts and rewards, interpreted.
+    2. `replay` over the log of this run matches every event.
+    3. An `Agent` that meets the same contexts and rewards decides for the same arms.
+    4. All three play these arms compiled, too.
 
     Parameters
     ----------
     model, policy
         As for `tsucb.simulate`; the model derives from `tsucb.Model`.
     rewards
-        What arms may pay, each as likely.
+        The possible rewards, each equally likely.
     compiled
-        Which of the loops are also compiled for the pair, which takes seconds each.
+        The loops that are also compiled, which takes seconds each.
 
     >>> import tsucb
     >>> check_same_arms(tsucb.GaussianArms(), tsucb.Thompson(), compiled=["replay"])
@@ -148,26 +149,21 @@ def check_same_arms(
     pair = f"{type(model).__name__} with {getattr(policy, 'name', type(policy).__name__)}"
     plain = Interpreted(policy)
     played = simulated(script, model, plain)
-    demand_same(replayed(script, played, model, plain), played, pair, "replay")
-    demand_same(decided(script, model, plain), played, pair, "the agent")
-    if not runs_compiled(model, policy):
-        return
-    if "simulate" in compiled:
-        demand_same(simulated(script, model, policy), played, pair, "the compiled simulation")
-    if "replay" in compiled:
-        demand_same(replayed(script, played, model, policy), played, pair, "compiled replay")
-    if "agent" in compiled:
-        demand_same(decided(script, model, policy), played, pair, "the compiled agent")
-
-
-def demand_same(found: Integers, played: Integers, pair: str, who: str) -> None:
-    """Demand the same arms, or name the first step at which they differ."""
-    wrong = np.flatnonzero(found != played)
-    demand(
-        not wrong.size,
-        f"{pair}: {who} does not play the arm of the interpreted simulation at step "
-        f"{wrong[:1] + 1} of {played.size}, nor at {max(wrong.size - 1, 0)} others",
-    )
+    loops: dict[str, Callable[[Any], Integers]] = {
+        "simulate": lambda rule: simulated(script, model, rule),
+        "replay": lambda rule: replayed(script, played, model, rule),
+        "agent": lambda rule: decided(script, model, rule),
+    }
+    runs: list[tuple[str, Any, str]] = [(loop, plain, "interpreted") for loop in LOOPS[1:]]
+    if runs_compiled(model, policy):
+        runs += [(loop, policy, "compiled") for loop in LOOPS if loop in compiled]
+    for loop, rule, how in runs:
+        wrong = np.flatnonzero(loops[loop](rule) != played)
+        demand(
+            not wrong.size,
+            f"{pair}: the {how} {NAMES[loop]} does not play the arm of the interpreted simulation "
+            f"at step {wrong[:1] + 1} of {played.size}, nor at {max(wrong.size - 1, 0)} others",
+        )
 
 
 def simulated(script: Script, model: Any, policy: Any) -> Integers:
@@ -183,7 +179,7 @@ def simulated(script: Script, model: Any, policy: Any) -> Integers:
 
 
 def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integers:
-    """Return the arms that were played where replay picks them, −1 where it picks others."""
+    """Return the arms played, with −1 where replay picks another arm."""
     each = np.arange(played.size)
     sets, which = np.unique(script.offered, axis=0, return_inverse=True)
     log = LoggedData(
@@ -191,21 +187,18 @@ def replayed(script: Script, played: Integers, model: Any, policy: Any) -> Integ
         script.rewards[each, played],
         script.contexts if script.contexts.size else None,
         available=([np.flatnonzero(row) for row in sets], which.ravel()),
-        propensity=np.full(played.size, 1 / script.arms),  # the same for all: every match counts
+        propensity=np.full(played.size, 1 / script.arms),  # equal ones, so that no match is dropped
     )
-    found = np.full(played.size, -1)
+    matched = np.full(played.size, -1)
     kept = replay(log, model, policy, seed=SEED, lives=1).kept
-    found[kept] = played[kept]
-    return found
+    matched[kept] = played[kept]
+    return matched
 
 
 def decided(script: Script, model: Any, policy: Any) -> Integers:
     """Return the arms that an agent decides for."""
     agent = Agent(range(script.arms), model=model, policy=policy, seed=SEED)
-    found = np.empty(len(script.rewards), dtype=np.int64)
-    for t in range(found.size):
-        found[t] = ask(agent, script, t)
-    return found
+    return np.array([ask(agent, script, t) for t in range(len(script.rewards))])
 
 
 def ask(agent: Agent, script: Script, t: int) -> int:

@@ -1,4 +1,4 @@
-"""What a model promises: states, beliefs, learning, and its place in the loops."""
+"""The check of a model: its states, beliefs and learning, and the loops that play it."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ EVIDENCE = ("pulls", "information")
 MOMENTS = ("mean", "std", "estimate", "radius")
 
 
-# A keyword for every property that a model may lack, and a numbered list of what is checked.
+# Long because its docstring lists the checks, with a keyword for each that a model may not meet.
 @check
 def check_model(
     model: Any,
@@ -41,14 +41,15 @@ def check_model(
     """Check a model, compiled or in plain Python.
 
     1. It derives from `tsucb.Model`, holds no state, and survives pickling.
-    2. `start` makes a state of arrays in named tuples, the same every time, that knows how often
-       each arm was pulled; a state can be saved and put together again.
+    2. `start` makes a state of arrays in named tuples, the same every time, with the number of
+       pulls of each arm. A state can be saved and restored.
     3. A belief has a law and finite moments, one number per arm, and asking for it changes nothing.
-       The belief about some arms is that about all of them, in the order asked for.
-    4. Learning from many rewards is learning from one after the other, in place. It refuses unknown
-       arms, contexts that do not fit and rewards that are no numbers, and then changes nothing.
-    5. The order of rewards does not matter, unless it is said to.
-    6. `extend` keeps what is known of the old arms, gives new ones the prior, and leaves the old
+       The belief about some arms is that about all arms, in the order asked for.
+    4. Learning from many rewards at once is learning from one after the other. Learning changes the
+       state in place. It refuses unknown arms, contexts that do not fit and rewards that are not
+       numbers, and then changes nothing.
+    5. The order of rewards does not matter, unless `order_matters`.
+    6. `extend` keeps the knowledge of the old arms, gives new arms the prior, and leaves the old
        state alone.
     7. If it implements `forget`: a weight near zero brings the prior back.
     8. An agent that is saved and loaded decides as before.
@@ -57,21 +58,21 @@ def check_model(
     Parameters
     ----------
     model
-        To check.
+        The model to check.
     policy
-        Which plays in 8 and 9; Thompson sampling by default.
+        The policy that plays in 8 and 9; Thompson sampling by default.
     rewards
-        Some that the model accepts.
+        Some rewards that the model accepts.
     arms, steps
-        How much of it is played.
+        Arms and length of the script that is played.
     order_matters
-        Whether it does; by default for `Forgetting`, for models that train, and without a fixed
+        True to skip 5; the default for `Forgetting`, for models that train, and without a fixed
         prior.
     fixed_prior
-        False for a model that learns its prior too: then more arms may change what is believed, and
-        what is new or forgotten is not compared with the start.
+        False for a model that also learns its prior: more arms may then change beliefs, and new or
+        forgotten arms are not compared with the start.
     compiled
-        Which of the loops in 9 are also compiled, which takes seconds each.
+        The loops in 9 that are also compiled, which takes seconds each.
 
     >>> import tsucb
     >>> check_model(tsucb.BernoulliArms(), compiled=["replay"])
@@ -107,7 +108,7 @@ def check_model(
 
 
 def observations(script: Script) -> list[tuple[Any, int, float]]:
-    """Return context, arm and reward of every step, the arms in turn."""
+    """Return context, arm and reward of every step, with the arms in turn."""
     arms = np.arange(len(script.rewards)) % script.arms
     contexts = script.contexts if script.contexts.size else [None] * len(arms)
     return [
@@ -116,7 +117,7 @@ def observations(script: Script) -> list[tuple[Any, int, float]]:
 
 
 def state_after(model: Any, script: Script, order: Any = slice(None)) -> Any:
-    """Return the state after all of the script, one observation after the other."""
+    """Return the state after learning the observations of the script one by one, in this order."""
     state = model.start(script.arms)
     steps = observations(script)
     for i in np.arange(len(steps))[order]:
@@ -131,7 +132,7 @@ def belief_about(model: Any, state: Any, script: Script, arms: Any = None, seed:
     """Return the belief at the script's first context."""
     context = script.contexts[0] if script.contexts.size else None
     count = model.arms(state)
-    if context is not None and context.ndim == 2:  # a row for every arm, also for new ones
+    if context is not None and context.ndim == 2:  # a row for every arm, also for added ones
         context = np.resize(context, (count, context.shape[1]))
     some = np.arange(count) if arms is None else np.array(arms)
     step = int(np.sum(state.pulls)) + 1
@@ -140,7 +141,7 @@ def belief_about(model: Any, state: Any, script: Script, arms: Any = None, seed:
 
 
 def draws_beliefs(model: Any, state: Any, script: Script) -> bool:
-    """Return whether part of the belief is drawn, so that it depends on the stream."""
+    """Return whether the belief depends on the stream, as part of it is drawn."""
     one, other = (belief_about(model, state, script, seed=seed).std for seed in (1, 2))
     return not np.array_equal(one, other)
 
@@ -168,7 +169,7 @@ def check_saving(model: Any, state: Any, arms: int, name: str) -> None:
         again = unpack(packed, arrays, model.start(arms))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"the state of {name} cannot be saved: {error}") from error
-    demand(same(state, again), f"the state of {name} is another after it was saved")
+    demand(same(state, again), f"the state of {name} differs after it was saved and restored")
     model.check_state(state, int(1e6))
 
 
@@ -192,7 +193,7 @@ def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
         same(whole, belief_about(model, state, script)),
         f"the belief of {name} differs on the same stream; take all randomness from rng",
     )
-    # What is drawn arm by arm is drawn for fewer arms here.
+    # A model that draws arm by arm makes fewer draws here, so drawn fields differ.
     drawn = draws_beliefs(model, state, script)
     fields = ("mean", *EVIDENCE) if drawn else (*MOMENTS, *EVIDENCE)
     for some in ([arms - 1], [arms - 1, 0], [*range(1, arms), 0]):
@@ -206,12 +207,12 @@ def check_belief(model: Any, state: Any, script: Script, name: str) -> None:
 
 def check_learning(model: Any, state: Any, script: Script, name: str) -> None:
     """Check learning from many rewards at once, and refusals."""
-    if offers(update, type(model)):  # otherwise its own method may take one at a time
+    if offers(update, type(model)):  # a plain method `update` may take one reward at a time only
         contexts, pulled, values = zip(*observations(script), strict=True)
         x = None if contexts[0] is None else np.array(contexts)
         demand(
             same(model.fit(script.arms, x, np.array(pulled), np.array(values)), state),
-            f"{name} learns something else from many rewards at once than one after the other",
+            f"{name} learns something else from many rewards at once than from one after another",
         )
         before = copy.deepcopy(state)
         context, arm, reward = observations(script)[0]
@@ -247,7 +248,7 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
     shapes = [[(x.shape, x.dtype) for x in leaves(s)] for s in (grown, model.start(arms + 2))]
     demand(
         type(grown) is type(state) and shapes[0] == shapes[1],
-        f"a state of {name} that was extended has not the arrays of one that started so",
+        f"a state of {name} that was extended has other arrays than one that started so large",
     )
     old = list(range(arms))
     one, two = (belief_about(model, each, script, old) for each in (state, grown))
@@ -263,7 +264,7 @@ def check_extension(model: Any, state: Any, script: Script, fixed_prior: bool, n
 
 
 def check_forgetting(model: Any, script: Script, name: str) -> None:
-    """Check that forgetting everything leads back to the prior."""
+    """Check that forgetting everything brings the prior back."""
     wide = Forgetting(model, 0.5)
     faded = state_after(wide, script)
     run(forget, model, faded, 1e-9)

@@ -1,5 +1,6 @@
-"""What a policy promises, on beliefs of every law."""
+"""The check of a policy, on beliefs of every law."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tsucb.beliefs import (
 )
 from tsucb.numeric.arrays import Floats
 from tsucb.policies.policy import Choice, Policy, choose
-from tsucb.testing.demands import check, demand, near, rounded
+from tsucb.testing.demands import check, demand, near, rounded, same
 
 CHOICES = 2_000
 FALSE_ALARM = 1e-6
@@ -29,13 +30,13 @@ def check_policy(
 ) -> None:
     """Check a policy on beliefs of every law, compiled or in plain Python.
 
-    1. It has a name to be printed: a non-empty `str`.
+    1. It has a printable name.
     2. It plays an arm of the belief, also if there is only one, and gives its reason, a float.
     3. All of its randomness is from `rng`: the same stream gives the same choice.
     4. It does not change the belief.
     5. It breaks ties uniformly (a χ² test that fails a correct policy once in a million).
-    6. If it derives from `Policy`: its `probabilities` are not negative and sum to one, and where
-       `is_exact` says that they come from a formula, they are how often it plays each arm.
+    6. If it derives from `Policy`: its `probabilities` are not negative and sum to one; where
+       `is_exact` says that they come from a formula, it plays the arms with these frequencies.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def check_policy(
     if fair_ties:
         check_ties(policy, name)
     if isinstance(policy, Policy):
-        sampled = False  # one law is enough where the policy is just repeated
+        sampled = False  # for probabilities that are counted, one law is enough
         for belief in given:
             exact = policy.is_exact(belief)
             if exact or not sampled:
@@ -97,7 +98,7 @@ def choice_of(policy: Any, belief: Belief, seed: int) -> Choice:
 def check_choices(policy: Any, belief: Belief) -> None:
     """Check that choices are arms of the belief, with reasons, and repeatable."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
-    before = [np.copy(belief.mean), np.copy(belief.std)]
+    before = copy.deepcopy(belief)
     for seed in range(20):
         choice = choice_of(policy, belief, seed)
         demand(
@@ -113,25 +114,21 @@ def check_choices(policy: Any, belief: Belief) -> None:
         np.array_equal(first, second, equal_nan=True),
         f"{what} chooses differently on the same stream; take all randomness from rng",
     )
-    demand(
-        np.array_equal(before[0], belief.mean) and np.array_equal(before[1], belief.std),
-        f"{what} changes the belief; copy before writing",
-    )
+    demand(same(before, belief), f"{what} changes the belief; copy before writing")
 
 
-def frequencies(policy: Any, belief: Belief) -> Floats:
-    """Return how often each arm is chosen on one stream."""
+def counts_of(policy: Any, belief: Belief) -> Floats:
+    """Return how often each arm is chosen in CHOICES choices, always on the same stream."""
     rng, counts = np.random.default_rng(1), np.zeros(belief.mean.size)
     for _ in range(CHOICES):
         counts[choose(policy, belief, rng).arm] += 1
-    return counts / CHOICES
+    return counts
 
 
 def check_ties(policy: Any, name: str) -> None:
     """Check that four equal arms are played equally often."""
     belief = GaussianBelief([1.0] * 4, [0.5] * 4, pulls=[5] * 4, step=21)
-    counts = CHOICES * frequencies(policy, belief)
-    expected = CHOICES / 4
+    counts, expected = counts_of(policy, belief), CHOICES / 4
     statistic = ((counts - expected) ** 2 / expected).sum()
     demand(
         statistic <= chi2.isf(FALSE_ALARM, 3),
@@ -141,7 +138,7 @@ def check_ties(policy: Any, name: str) -> None:
 
 
 def check_probabilities(policy: Policy, belief: Belief, exact: bool) -> None:
-    """Check that probabilities sum to one and are those of the choices."""
+    """Check that probabilities sum to one, and exact ones against the frequencies of choices."""
     what = f"{type(policy).__name__} on a belief of law {type(belief.law).__name__}"
     found = policy.probabilities(belief, repetitions=CHOICES)
     demand(
@@ -149,7 +146,7 @@ def check_probabilities(policy: Policy, belief: Belief, exact: bool) -> None:
         f"the probabilities of {what} are {rounded(found)}; they must sum to one",
     )
     if exact:
-        frequency = frequencies(policy, belief)
+        frequency = counts_of(policy, belief) / CHOICES
         error = np.sqrt(np.clip(found * (1 - found), 0, None)) + np.sqrt(1 / CHOICES) * (found > 0)
         demand(
             near(frequency, found, error, CHOICES),

@@ -1,4 +1,4 @@
-"""Write a page about the agent that writes a decision log."""
+"""The page of `Agent.report`: what a decision log says about the agent that wrote it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from tsucb.display import time_span
 from tsucb.files import write_whole
 from tsucb.logs.decision_log import read
-from tsucb.logs.decisions import by_arm, logged_decisions, ripe
+from tsucb.logs.decisions import by_arm, logged_decisions, old_enough
 from tsucb.logs.estimators import UNKNOWN, Estimate, OffPolicy, interval
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
@@ -36,9 +36,9 @@ from tsucb.pages.render import render
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST = 20  # decisions that a page is made of
-BLOCK = 30  # rewards of an arm whose mean is compared with what was believed
-NINETY = 1.6448536269514722  # half the width of a 90 % interval
+LEAST = 20  # decisions of a log that has a page
+BLOCK = 30  # rewards of an arm whose mean is compared with the belief
+NINETY = 1.6448536269514722  # half the width of a 90 % interval, in standard deviations
 MOST_FEATURES = 12
 SHORT = 360.0  # seconds of a log, below which decisions are numbered
 SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
@@ -47,15 +47,15 @@ SOME_DRIFT = 0.2  # in standard deviations: less is rarely worth a look
 def report(
     folder: str | os.PathLike[str], path: str | os.PathLike[str], changes: Iterable[Any] = ()
 ) -> None:
-    """Write the page about a decision log, and changes that were noticed; see `Agent.report`."""
+    """Write the page about a decision log, with the changes that were noticed."""
     table = read(folder)
     if len(table) < LEAST:
         raise ValueError(f"{folder} holds {len(table)} decisions; a report needs at least {LEAST}")
-    live = Live(table)
-    lift, calibration, drift = live.lift(), live.calibration(), live.drift()
-    judged = live.log.reward[live.judged]
-    first, last = (moment(t, "%Y-%m-%d %H:%M") for t in live.log.time[[0, -1]])
-    recent = int((~live.ripe).sum())
+    found = LogReport(table)
+    lift, calibration, drift = found.lift(), found.calibration(), found.drift()
+    judged = found.log.reward[found.judged]
+    first, last = (moment(t, "%Y-%m-%d %H:%M") for t in found.log.time[[0, -1]])
+    recent = int((~found.old).sum())
     by_floor = np.mean(table["arm"] != table["favourite"])
     facts = [
         (f"{len(table):,}", f"decisions, {first} to {last} UTC"),
@@ -66,7 +66,7 @@ def report(
     ]
     remarks = [
         f"The last {recent:,} decisions are left out wherever rewards are judged: they are younger "
-        "than rewards usually take, and those that have come already are not like the others."
+        "than rewards usually take, and rewards that come early differ from the others."
         if recent
         else "",
         "" if lift.trusted else f"The lift over random choice is not known: {lift.reason}.",
@@ -74,33 +74,33 @@ def report(
         drift.remark,
         *(f"A change was noticed {change}." for change in changes),
     ]
-    arms = len(live.log.arms)
+    arms = len(found.log.arms)
     page = render(
         "report.html",
         title=f"Decisions of {Path(folder).name}",
         facts=[(number, what, "") for number, what in facts],
         remarks=[remark for remark in remarks if remark],
-        reward=live.reward_chart() if judged.size >= LEAST else None,
-        has_control=live.log.probabilities is not None,
-        arms=live.arms_chart(),
+        reward=found.reward_chart() if judged.size >= LEAST else None,
+        has_control=found.log.probabilities is not None,
+        arms=found.arms_chart(),
         arms_note=f"The {SHOWN} most frequent have a colour each." if arms > SHOWN else "",
-        alpha=live.alpha_chart() if table["alpha"].notna().sum() >= LEAST else None,
+        alpha=found.alpha_chart() if table["alpha"].notna().sum() >= LEAST else None,
         calibration=calibration,
-        delays=live.delay_chart() if live.delays.size >= LEAST else None,
-        reward_rows=live.reward_rows(),
+        delays=found.delay_chart() if found.delays.size >= LEAST else None,
+        reward_rows=found.reward_rows(),
         drift=drift,
     )
     write_whole(path, page)
 
 
-class Live:
-    """What a page says about decisions as `decision_log.read` returns them."""
+class LogReport:
+    """Tables and charts about the decisions in a table from `decision_log.read`."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         self.table, self.log = table, logged_decisions(table)
         log = self.log
-        self.ripe = ripe(log.time, log.reward_time)  # which are old enough to judge their rewards
-        self.judged = self.ripe & ~np.isnan(log.reward)
+        self.old = old_enough(log.time, log.reward_time)  # decisions whose rewards can be judged
+        self.judged = self.old & ~np.isnan(log.reward)
         self.mean, self.std = (
             by_arm(table["arms"], table[name], log.arms, math.nan) for name in ("mean", "std")
         )
@@ -108,7 +108,7 @@ class Live:
         self.delays: Floats = (log.reward_time - log.time)[came]
 
     def lift(self) -> Estimate:
-        """Return how much more the agent earns than random choice, by its random decisions."""
+        """Return how much more the agent earns than random choice, estimated from the floor."""
         log, known = self.log, self.judged
         if log.probabilities is None:
             return UNKNOWN._replace(reason="the log has no floor, so it has no control")
@@ -119,25 +119,25 @@ class Live:
         judged = OffPolicy(log.arm[known], log.reward[known], chances)
         return judged.difference(chances, np.nan_to_num(self.mean)[known], uniform[known])
 
-    def buckets(self, most: int, size: int | None = None) -> list[Integers]:
-        """Split all decisions, or the first `size`, into at most `most` parts of equal size."""
-        every = np.arange(len(self.log) if size is None else size)
-        return [part for part in np.array_split(every, most) if part.size]
+    def parts(
+        self, size: int, most: int, least: int
+    ) -> tuple[list[tuple[float, Integers]], dict[str, Any]]:
+        """Split the first `size` decisions into at most `most` parts of at least `least`.
 
-    def axis(self, parts: list[Integers]) -> tuple[list[float], dict[str, Any]]:
-        """Return where to draw each part, and how the axis is labelled: by time or by number."""
-        when = self.log.time
+        Return where a chart draws each part, with its decisions; and how it labels the axis, by
+        time or by number.
+        """
+        when, axis = self.log.time, dict[str, Any](x_label="time, UTC")
         if when[-1] - when[0] < SHORT:
-            return [float(part.mean()) for part in parts], {"text": plain, "x_label": "decision"}
-        return [float(when[part].mean()) for part in parts], {"x_label": "time, UTC"}
+            when, axis = np.arange(float(when.size)), {"text": plain, "x_label": "decision"}
+        split = np.array_split(np.arange(size), max(min(most, size // least), 2))
+        return [(float(when[part].mean()), part) for part in split if part.size], axis
 
     def reward_chart(self) -> Chart | None:
         """Draw reward over time, of the agent and of its control."""
-        size = int(np.flatnonzero(self.ripe)[-1]) + 1
-        parts = self.buckets(max(min(12, size // 100), 2), size)
-        at, axis = self.axis(parts)
+        parts, axis = self.parts(int(np.flatnonzero(self.old)[-1]) + 1, 12, 100)
         own, control = list[Point](), list[Point]()
-        for x, part in zip(at, parts, strict=True):
+        for x, part in parts:
             rows = part[~np.isnan(self.log.reward[part])]
             own.append(_point(x, self.log.reward[rows]))
             control.append(_point(x, self._control(rows)))
@@ -147,7 +147,7 @@ class Live:
         return lines(series, "mean reward over time", y_label="mean reward", **axis)
 
     def _control(self, rows: Integers) -> Floats:
-        """Return terms whose mean is the reward of uniform choice in these decisions."""
+        """Return terms whose mean estimates the reward of uniform choice in these decisions."""
         reward = self.log.reward[rows]
         weight = 1 / self.log.offered[rows].sum(axis=1) / self.log.propensity[rows]
         if not rows.size:
@@ -158,17 +158,15 @@ class Live:
 
     def arms_chart(self) -> Chart | None:
         """Draw the share of every arm over time."""
-        parts = self.buckets(max(min(40, len(self.log) // 25), 2))
-        at, axis = self.axis(parts)
-        played = [Counter(self.log.arms[arm] for arm in self.log.arm[part]) for part in parts]
-        return shares(played, at, "share of each arm over time", **axis)
+        parts, axis = self.parts(len(self.log), 40, 25)
+        played = [Counter(self.log.arms[arm] for arm in self.log.arm[part]) for _, part in parts]
+        return shares(played, [x for x, _ in parts], "share of each arm over time", **axis)
 
     def alpha_chart(self) -> Chart | None:
-        """Draw how much is explored."""
-        parts = self.buckets(max(min(40, len(self.log) // 25), 2))
-        (at, axis), points = self.axis(parts), []
+        """Draw α over time: its median and quartiles."""
+        (parts, axis), points = self.parts(len(self.log), 40, 25), []
         alpha = self.table["alpha"].to_numpy(dtype=np.float64)
-        for x, part in zip(at, parts, strict=True):
+        for x, part in parts:
             known = alpha[part][np.isfinite(alpha[part])]
             if known.size:
                 low, middle, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
@@ -176,7 +174,7 @@ class Live:
         return lines([Line("α", points)], "exploration over time", y_label="α", **axis)
 
     def calibration(self) -> Calibration | None:
-        """Return blocks of rewards beside the belief; None if there are too few."""
+        """Compare the mean reward of blocks with the belief; return None if there are too few."""
         log = self.log
         rows = np.arange(len(log))
         mean, std = self.mean[rows, log.arm], self.std[rows, log.arm]
@@ -190,14 +188,14 @@ class Live:
                 noise = float(log.reward[part].var(ddof=1)) / part.size
                 believed.append(float(mean[part].mean()))
                 seen.append(float(log.reward[part].mean()))
-                # Beliefs at neighbouring decisions err together: their doubt does not average out.
+                # Beliefs at neighbouring decisions err alike: their variance does not average out.
                 width.append(NINETY * math.sqrt(noise + float((std[part] ** 2).mean())))
         if len(believed) < 5:
             return None
         return Calibration(np.array(believed), np.array(seen), np.array(width))
 
     def delay_chart(self) -> Chart | None:
-        """Draw how late rewards come."""
+        """Draw the share of decisions whose reward had come, by delay."""
         delays, label = np.sort(np.maximum(self.delays, 1e-3)), "rewards come, % of decisions"
         points = [
             Point(math.log10(delays[i]), 100 * (i + 1) / len(self.log))
@@ -210,7 +208,7 @@ class Live:
         )  # fmt: skip
 
     def reward_rows(self) -> list[tuple[str, str, str]]:
-        """Return the table of rewards that came, expired, or are open."""
+        """Return rows of text: how many rewards came, expired, or are open."""
         rewarded, expired = self.table["reward"].notna(), self.table["expired"]
         kinds = {
             "with a reward that came": rewarded & ~expired,
@@ -226,26 +224,26 @@ class Live:
         return rows
 
     def drift(self) -> Drift:
-        """Return how the contexts of the last quarter differ from those of the first."""
+        """Return how the features of contexts moved from the first quarter to the last."""
         contexts = self.log.contexts
         n = len(contexts) // 4
         if n < LEAST or all(context is None for context in contexts):
             return Drift()
         early, late = (_features(part) for part in (contexts[:n], contexts[-n:]))
-        found = []
+        features = []
         for name in {*early, *late}:
             a, b = (side.get(name, np.zeros(n)) for side in (early, late))
             before, after, spread = a.mean(), b.mean(), math.sqrt((a.var() + b.var()) / 2)
             if before != after:
                 moved = (after - before) / spread if spread > 0 else math.inf
-                found.append((name, float(before), float(after), float(moved)))
-        found.sort(key=lambda line: -abs(line[3]))
-        return Drift(n, found)
+                features.append((name, float(before), float(after), float(moved)))
+        features.sort(key=lambda line: -abs(line[3]))
+        return Drift(n, features)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Blocks of rewards of one arm: what was believed before they came, and what came.
+    """Blocks of rewards of one arm each: the belief before they came, and their mean.
 
     Parameters
     ----------
@@ -259,12 +257,12 @@ class Calibration:
 
     @property
     def inside(self) -> float:
-        """Return the share of blocks within their 90 % interval."""
+        """The share of blocks within their 90 % interval."""
         return float((np.abs(self.seen - self.believed) <= self.width).mean())
 
     @property
     def remark(self) -> str:
-        """Return a warning if the belief is far too sure."""
+        """A warning if the belief is far too sure; "" otherwise."""
         error = math.sqrt(0.9 * 0.1 / self.believed.size)
         if self.inside < 0.9 - 3 * error - 0.02:
             return (
@@ -275,7 +273,7 @@ class Calibration:
         return ""
 
     def chart(self) -> Chart | None:
-        """Draw what came against what was believed."""
+        """Draw the mean reward of each block against the belief."""
         points = [
             Point(float(b), float(s), float(s - w), float(s + w))
             for b, s, w in zip(self.believed, self.seen, self.width, strict=True)
@@ -287,14 +285,14 @@ class Calibration:
 
 
 class Drift(NamedTuple):
-    """Features, their means early and late in `size` contexts each, and how far they moved."""
+    """Features: name, mean in the first and in the last `size` contexts, and how far it moved."""
 
     size: int = 0
     features: Sequence[tuple[str, float, float, float]] = ()
 
     @property
     def remark(self) -> str:
-        """A sentence if the contexts have changed by more than chance."""
+        """A sentence if features moved by more than chance; "" otherwise."""
         least = max(SOME_DRIFT, 3 * math.sqrt(2 / max(self.size, 1)))
         names = [name for name, *_, moved in self.features if abs(moved) > least]
         if not names:
@@ -312,12 +310,12 @@ class Drift(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many features moved less."""
+        """The number of features that `rows` leaves out."""
         return len(self.features) - MOST_FEATURES
 
 
 def _features(contexts: list[Any]) -> dict[str, Floats]:
-    """Return columns of numbers: each number, each category and each gap as 0 or 1."""
+    """Return columns of numbers; each category and each kind of gap is a column of 0 and 1."""
     columns: dict[str, list[float]] = {}
     for row, context in enumerate(contexts):
         values = context if isinstance(context, Mapping) else dict(enumerate(context or ()))
@@ -337,7 +335,7 @@ def _features(contexts: list[Any]) -> dict[str, Floats]:
 
 
 def _point(x: float, values: Floats) -> Point:
-    """Return the mean of some values with its 95 % interval."""
+    """Return a point at x: the mean of the values with its 95 % interval."""
     if values.size < 2:
         return Point(x, math.nan)
     mean, _, low, high = mean_interval(values)
