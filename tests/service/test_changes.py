@@ -13,7 +13,8 @@ from tsucb.service.keys import GRACE, ROLES
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Document, Store
+from tsucb.service.store import Store
+from tsucb.service.tables import Document
 
 WRITING = ("writer", "keeper")  # connections
 

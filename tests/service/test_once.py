@@ -17,14 +17,8 @@ from tsucb.service.loop import REFUSED, REPEATED, TAKEN, Loop
 from tsucb.service.server import ServerSettings, look_through
 from tsucb.service.settings import LoopSettings
 from tsucb.service.sqlite import FILE, SqliteStore
-from tsucb.service.store import (
-    COLUMNS,
-    NUMBERED,
-    Erasure,
-    Row,
-    Transaction,
-    set_aside,
-)
+from tsucb.service.store import Erasure, Row, Transaction, set_aside
+from tsucb.service.tables import COLUMNS, NUMBERED
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -33,7 +33,7 @@ class KeyRecord(NamedTuple):
     created: float
     expires: float | None
     request: str | None
-    loop: str | None
+    loop: str | None = None
 
     @property
     def name(self) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 import psycopg
 
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import Execute, Row, Store, Transaction, among, checksum
+from tsucb.service.store import Row, Store, Transaction
+from tsucb.service.tables import Execute, among, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
 IS_EMPTY = "SELECT to_regclass('tsucb_last') IS NULL"

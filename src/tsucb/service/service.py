@@ -23,20 +23,8 @@ from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings, changed, loop_settings
 from tsucb.service.spool import ALL, Spool, mark, marks
 from tsucb.service.state import LoopCounts, Tally
-from tsucb.service.store import (
-    AuditRecord,
-    Deleted,
-    Document,
-    Erasure,
-    LoopRecord,
-    Record,
-    Row,
-    Store,
-    Transaction,
-    condense,
-    forget,
-    remove,
-)
+from tsucb.service.store import Erasure, Row, Store, Transaction, condense, forget, remove
+from tsucb.service.tables import AuditRecord, Deleted, Document, LoopRecord, Record
 from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -24,18 +24,8 @@ import apsw
 from tsucb.service import events
 from tsucb.service.errors import StoreError
 from tsucb.service.events import Decided
-from tsucb.service.store import (
-    Document,
-    Erasure,
-    Execute,
-    Row,
-    Store,
-    Transaction,
-    among,
-    delete,
-    put,
-    select,
-)
+from tsucb.service.store import Erasure, Row, Store, Transaction
+from tsucb.service.tables import Document, Execute, among, delete, put, select
 
 FILE = "unwritten.sqlite"
 MOST_SPOOLED = 10_000  # decisions
@@ -145,8 +135,8 @@ def unmarked(execute: Execute, rows: Sequence[Row]) -> list[Row]:
     ]
     loops, ids = {row.loop for row in rows}, set[str]().union(*known)
     rest = f"WHERE kind = ? AND loop IN ({among(loops)}) AND id IN ({among(ids)})"
-    found = select(execute, "documents", rest, (MARK, *loops, *ids))
-    until = {(loop, id): float(body) + AHEAD for _, loop, _, id, body in found}
+    found = select(execute, Document, rest, (MARK, *loops, *ids))
+    until = {(loop, id): float(body) + AHEAD for loop, _, id, body in found}
     return [
         row
         for row, some in zip(rows, known, strict=True)
@@ -163,8 +153,8 @@ def merge_marks(store: Store, loop: int, before: float) -> None:
 
 def merged(execute: Execute, loop: int, before: float) -> int:
     """Do what `merge_marks` says, while nobody else erases events of the loop."""
-    rows = select(execute, "documents", "WHERE loop = ? AND kind = ?", (loop, MARK))
-    old = {id: float(body) for _, _, _, id, body in rows if id == ALL or float(body) < before}
+    known = select(execute, Document, "WHERE loop = ? AND kind = ?", (loop, MARK))
+    old = {id: float(body) for _, _, id, body in known if id == ALL or float(body) < before}
     for id in old:
         delete(execute, mark(loop, id, 0.0))
     put(execute, mark(loop, ALL, max(old.values())))

@@ -11,7 +11,8 @@ import apsw
 
 from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import KEYED, Execute, Row, Store, checksum, write_last
+from tsucb.service.store import KEYED, Row, Store
+from tsucb.service.tables import Execute, checksum, write_last
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003

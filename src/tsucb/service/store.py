@@ -1,61 +1,48 @@
-"""The store of a service: one SQL schema, one checksum and one `write` for two databases."""
+"""The store of a service: one SQL schema and one `write` for two databases."""
 
 import contextlib
 import secrets
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tsucb.service.errors import Conflict, StoreError
 from tsucb.service.events import AnyEvent, Configured, Decided, Rewarded, encode
 from tsucb.service.keys import KeyRecord
+from tsucb.service.tables import (
+    COLUMNS,
+    FORMAT,
+    INDEXES,
+    REMOVED,
+    TABLES,
+    AsideRecord,
+    AuditRecord,
+    Deleted,
+    Document,
+    Execute,
+    LoopRecord,
+    Piece,
+    Record,
+    among,
+    check_sound,
+    delete,
+    is_sound,
+    named,
+    put,
+    row_checksum,
+    select,
+    selection,
+    write_last,
+)
 
-FORMAT = 3
 KEPT_SNAPSHOTS = 2
 CHUNK = 5_000  # events read, or deleted, at a time
 ROWS = 50  # of other tables that are checked at a time: they may be as long as a `PIECE`
 PIECE = 256_000  # bytes of a snapshot that are written together
 GONE = "gone"  # the result of an event whose loop was deleted
 MODEL = "m"  # first letter of the keys of events after which another model learns from the log
-
-# Every table has one more column, the checksum of the others. The first column identifies a row.
-TABLES = {
-    "last": "position bigint NOT NULL, format integer NOT NULL",
-    "loops": "number bigint PRIMARY KEY, name text UNIQUE, first bigint NOT NULL",
-    "events": "position {position}, loop bigint NOT NULL, subject text, person text, key text, "
-    "body bytea NOT NULL",
-    "aside": "number {serial}, what text NOT NULL, loop bigint NOT NULL, reason text NOT NULL, "
-    "body bytea NOT NULL",
-    "snapshots": "number {serial}, loop bigint NOT NULL, position bigint NOT NULL, "
-    "piece bigint NOT NULL, body bytea NOT NULL",
-    "keys": "number {serial}, hash bytea NOT NULL, loop bigint NOT NULL, role text NOT NULL, "
-    "created double precision NOT NULL, expires double precision, request text",
-    "documents": "number {serial}, loop bigint NOT NULL, kind text NOT NULL, id text NOT NULL, "
-    "body bytea NOT NULL",
-    "audit": "number {serial}, time double precision NOT NULL, who text NOT NULL, "
-    "action text NOT NULL, loop text, detail text NOT NULL, key text UNIQUE",
-}
-INDEXES = """
-CREATE INDEX tsucb_by_loop ON tsucb_events (loop, position);
-CREATE INDEX tsucb_by_subject ON tsucb_events (subject, loop) WHERE subject IS NOT NULL;
-CREATE INDEX tsucb_by_person ON tsucb_events (person, loop) WHERE person IS NOT NULL;
-CREATE UNIQUE INDEX tsucb_by_key ON tsucb_events (key, loop) WHERE key IS NOT NULL;
-CREATE UNIQUE INDEX tsucb_by_piece ON tsucb_snapshots (loop, position, piece);
-CREATE UNIQUE INDEX tsucb_by_hash ON tsucb_keys (hash);
-CREATE UNIQUE INDEX tsucb_by_request ON tsucb_keys (request);
-CREATE UNIQUE INDEX tsucb_by_id ON tsucb_documents (loop, kind, id);
-CREATE VIEW tsucb_log AS SELECT event.* FROM tsucb_events event
-  JOIN tsucb_loops ON number = event.loop WHERE position >= first;
-"""
-# The database numbers the rows of these tables, which the checksum does not cover.
-NUMBERED = {name for name, columns in TABLES.items() if "{serial}" in columns}
-COLUMNS = {
-    name: [column.split()[0] for column in columns.split(", ")] for name, columns in TABLES.items()
-}
-REMOVED = 2**62  # `first` of a loop that was deleted: none of its events is visible
 
 
 class Row(msgspec.Struct, eq=False):
@@ -105,81 +92,6 @@ class Row(msgspec.Struct, eq=False):
         return self.loop, self.subject, self.person, self.key, self.body
 
 
-class LoopRecord(NamedTuple):
-    """A loop; its number is random and never used again, its name may be.
-
-    `name` is None once the loop is deleted; events before `first` are not visible any more.
-    """
-
-    number: int
-    name: str | None
-    first: int = 0
-
-
-class AuditRecord(NamedTuple):
-    """An administrative call: who did what to which loop; `key` identifies the request.
-
-    Where `detail` is None, `Store.write` fills in how many events were erased.
-    """
-
-    time: float
-    who: str
-    action: str
-    loop: str | None
-    detail: str | None
-    key: str | None = None
-
-
-class Document(NamedTuple):
-    """Bytes about a loop that are no events: an evaluation, settings of a protocol."""
-
-    loop: int
-    kind: str
-    id: str
-    body: bytes
-
-
-class Piece(NamedTuple):
-    """A part of a snapshot."""
-
-    loop: int
-    position: int
-    piece: int
-    body: bytes
-
-
-class AsideRecord(NamedTuple):
-    """A row that was moved out of its table: `what` it was, and why."""
-
-    what: str
-    loop: int
-    reason: str
-    body: bytes
-
-
-Record = LoopRecord | KeyRecord | AuditRecord | Document | Piece | AsideRecord
-Kind = TypeVar("Kind", bound=Record)
-# The table of each kind of record, and how many columns identify a record: one with the same values
-# there is replaced.
-PLACES: dict[type[Record], tuple[str, int]] = {
-    LoopRecord: ("loops", 1),
-    KeyRecord: ("keys", 1),
-    AuditRecord: ("audit", 0),
-    Document: ("documents", 3),
-    Piece: ("snapshots", 3),
-    AsideRecord: ("aside", 0),
-}
-
-
-class Deleted(NamedTuple):
-    """A record to delete."""
-
-    record: Record
-
-
-Execute = Callable[..., list[tuple[Any, ...]]]  # takes a statement and its values, returns rows
-
-
 class Erasure(NamedTuple):
     """A deletion of events: `function`(execute, loop, *arguments) returns how many it deleted."""
 
@@ -215,88 +127,6 @@ class Transaction(NamedTuple):
         return self.plain and not self.rows
 
 
-# Rows and their checksums
-
-
-def checksum(values: Sequence[Any]) -> int:
-    """Return the CRC-32 of some values; the last may be long."""
-    *head, last = values
-    total = zlib.crc32(repr(head).encode())
-    return zlib.crc32(last if isinstance(last, bytes) else repr(last).encode(), total)
-
-
-def row_checksum(table: str, row: Sequence[Any]) -> int:
-    """Return the checksum of a row: its first column is added, unless the database chooses it.
-
-    So PostgreSQL can complete the checksum of an event when it gives it a position.
-    """
-    return checksum(row[1:]) + (0 if table in NUMBERED else row[0])
-
-
-def is_sound(table: str, row: Sequence[Any]) -> bool:
-    """Return whether a row, with its checksum at the end, is as it was written."""
-    try:
-        return bool(row_checksum(table, row[:-1]) == row[-1])
-    except TypeError:  # SQLite holds any type in any column
-        return False
-
-
-def named(table: str, first: int) -> str:
-    """Return how a row is called in messages, by its first column."""
-    return f"event {first}" if table == "events" else f"row {first} of tsucb_{table}"
-
-
-def select(
-    execute: Execute, table: str, rest: str, values: Sequence[Any] = ()
-) -> list[tuple[Any, ...]]:
-    """Return rows of a table without their checksums; raise StoreError if one is damaged.
-
-    Of the events only those that are visible are found, for which `rest` must name a loop.
-    """
-    source = "log" if table == "events" else table
-    found = execute(f"SELECT {columns_of(table)} FROM tsucb_{source} {rest}", values)
-    for row in found:
-        check_sound(table, row)
-    return [row[:-1] for row in found]
-
-
-def check_sound(table: str, row: Sequence[Any]) -> None:
-    if not is_sound(table, row):
-        raise StoreError(f"{named(table, row[0])} is damaged; see tsucb serve --check")
-
-
-def columns_of(table: str) -> str:
-    return f"{', '.join(COLUMNS[table])}, checksum"
-
-
-def put(execute: Execute, record: Record) -> None:
-    """Write a record, in the place of one with the same identity."""
-    table, identity = PLACES[type(record)]
-    columns = COLUMNS[table][table in NUMBERED :]
-    values = record[: len(columns)]
-    total = checksum(values) if table in NUMBERED else row_checksum(table, values)
-    marks = ", ".join("?" * (len(columns) + 1))
-    query = f"INSERT INTO tsucb_{table} ({', '.join(columns)}, checksum) VALUES ({marks})"
-    if identity:
-        changes = ", ".join(f"{c} = excluded.{c}" for c in (*columns[identity:], "checksum"))
-        query += f" ON CONFLICT ({', '.join(columns[:identity])}) DO UPDATE SET {changes}"
-    execute(query, (*values, total))
-
-
-def delete(execute: Execute, record: Record) -> None:
-    """Delete the record with the same identity."""
-    table, identity = PLACES[type(record)]
-    columns = COLUMNS[table][table in NUMBERED :]
-    condition = " AND ".join(f"{column} = ?" for column in columns[:identity])
-    execute(f"DELETE FROM tsucb_{table} WHERE {condition}", record[:identity])
-
-
-def write_last(execute: Execute, position: int) -> None:
-    """Write down the last position that was used."""
-    query = "UPDATE tsucb_last SET position = ?, checksum = ?"
-    execute(query, (position, row_checksum("last", (position, FORMAT))))
-
-
 # Erasures
 
 
@@ -327,23 +157,22 @@ def condense(
     Raise Conflict if there are not `events` of them any more, or if another model has learned from
     them by an event after `known`: the body does not hold what that model learned.
     """
-    last = select(execute, "events", "WHERE loop = ? AND position = ?", (loop, position))
+    last = visible(execute, "loop = ? AND position = ?", loop, position)
     ((count,),) = execute(COUNT, (loop, position))
     if not last or count != events or relearned(execute, loop, known + 1, REMOVED):
         raise Conflict("the log of the loop was changed meanwhile; try again")
-    total = row_checksum("events", (*last[0][:-1], body))
+    total = row_checksum("events", (position, *last[0].columns[:-1], body))
     query = "UPDATE tsucb_events SET body = ?, checksum = ? WHERE position = ?"
     execute(query, (body, total, position))
-    ((_, name, _),) = select(execute, "loops", "WHERE number = ?", (loop,))
-    put(execute, LoopRecord(loop, name, position))
+    (record,) = select(execute, LoopRecord, "WHERE number = ?", (loop,))
+    put(execute, record._replace(first=position))
     return events
 
 
 def set_aside(execute: Execute, loop: int, place: int, reason: str, table: str = "events") -> int:
     """Move a row out of its table, by its first column, and say why."""
     first = COLUMNS[table][0]
-    query = f"SELECT {columns_of(table)} FROM tsucb_{table} WHERE {first} = ?"
-    for row in execute(query, (place,)):
+    for row in execute(f"{selection(table)} WHERE {first} = ?", (place,)):
         body = row[-2] if table == "events" else repr(row).encode()
         put(execute, AsideRecord(named(table, place), loop, reason, body))
     query = f"DELETE FROM tsucb_{table} WHERE {first} = ? RETURNING {first}"
@@ -359,10 +188,23 @@ DROP_SNAPSHOTS = "DELETE FROM tsucb_snapshots WHERE loop = ?"
 FIRST = "SELECT first FROM tsucb_loops WHERE number = ?"
 
 
-def relearned(execute: Execute, loop: int, first: int, last: int) -> list[tuple[Any, ...]]:
+def relearned(execute: Execute, loop: int, first: int, last: int) -> list[Row]:
     """Return the events at positions `first` to `last` after which another model learns."""
-    rest = "WHERE key >= 'm' AND key < 'n' AND loop = ? AND position BETWEEN ? AND ?"
-    return select(execute, "events", f"{rest} ORDER BY position", (loop, first, last))
+    condition = "key >= 'm' AND key < 'n' AND loop = ? AND position BETWEEN ? AND ?"
+    return visible(execute, condition, loop, first, last)
+
+
+def visible(execute: Execute, condition: str, *values: Any) -> list[Row]:
+    """Return visible events in order; raise StoreError if one is damaged."""
+    query = f"{selection('events', 'log')} WHERE {condition} ORDER BY position"
+    return [row_of(found) for found in execute(query, values)]
+
+
+def row_of(found: tuple[Any, ...]) -> Row:
+    """Return an event from its columns; raise StoreError if it is damaged."""
+    check_sound("events", found)
+    position, loop, subject, person, key, body, _ = found
+    return Row(loop, subject, person, key, body, position=position)
 
 
 class Store:
@@ -435,7 +277,7 @@ class Store:
             for name, columns in TABLES.items():
                 given = columns.format(position=self.POSITION, serial=self.SERIAL)
                 execute(f"CREATE TABLE tsucb_{name} ({given}, checksum bigint NOT NULL)")
-            for statement in INDEXES.split(";\n")[:-1]:
+            for statement in INDEXES.split(";\n"):
                 execute(statement)
             execute("INSERT INTO tsucb_last VALUES (0, ?, 0)", (FORMAT,))
             write_last(execute, 0)
@@ -478,7 +320,7 @@ class Store:
             "DELETE FROM tsucb_events WHERE position IN (SELECT position FROM tsucb_events "
             "WHERE loop = ? AND position < ? LIMIT ?) RETURNING position"
         )
-        for loop, _, first in select(self._rows, "loops", "WHERE first > 0"):
+        for loop, _, first in select(self._rows, LoopRecord, "WHERE first > 0"):
             deleted = CHUNK if only in (None, loop) else 0
             while deleted == CHUNK:
                 with self._transaction("keeper") as execute:
@@ -498,10 +340,7 @@ class Store:
 
         A damaged event raises a `StoreError` that names it.
         """
-        for row in self._scan(after, loop, until):
-            check_sound("events", row)
-            position, number, subject, person, key, body, _ = row
-            yield Row(number, subject, person, key, body, position=position)
+        return map(row_of, self._scan(after, loop, until))
 
     def _scan(
         self, after: int, loop: int | None, until: int | None = None, name: str = "news"
@@ -515,10 +354,8 @@ class Store:
             name, condition, which = "reader", "AND loop = ?", [loop]
             first = self._rows(FIRST, which)
         after = max([after, *(number - 1 for (number,) in first)])
-        query = (
-            f"SELECT {columns_of('events')} FROM tsucb_events "
-            f"WHERE position > ? AND position <= ? {condition} ORDER BY position LIMIT ?"
-        )
+        query = f"{selection('events')} WHERE position > ? AND position <= ?"
+        query = f"{query} {condition} ORDER BY position LIMIT ?"
         while after < end:
             rows = self._rows(query, (after, end, *which, CHUNK), name)
             if which and self._rows(FIRST, which) != first:
@@ -526,24 +363,20 @@ class Store:
             yield from rows
             after = rows[-1][0] if len(rows) == CHUNK else end
 
-    def _events(self, condition: str, *values: Any) -> list[tuple[int, bytes]]:
-        """Return positions and bodies of the visible events of a loop, in order."""
-        found = select(self._rows, "events", f"WHERE {condition} ORDER BY position", values)
-        return [(row[0], row[-1]) for row in found]
-
     def about(self, loop: int, subject: str) -> list[bytes]:
         """Return the events about one decision, encoded."""
-        return [body for _, body in self._events("subject = ? AND loop = ?", subject, loop)]
+        found = visible(self._rows, "subject = ? AND loop = ?", subject, loop)
+        return [row.body for row in found]
 
     def at(self, loop: int, position: int) -> bytes | None:
         """Return the event at a position, encoded; None if it was erased."""
-        found = self._events("loop = ? AND position = ?", loop, position)
-        return found[0][1] if found else None
+        found = visible(self._rows, "loop = ? AND position = ?", loop, position)
+        return found[0].body if found else None
 
-    def relearned(self, loop: int, until: int | None) -> tuple[int, bytes] | None:
-        """Return position and body of the last change to a model that learns from the log."""
+    def relearned(self, loop: int, until: int | None) -> Row | None:
+        """Return the last change to a model that learns from the log."""
         found = relearned(self._rows, loop, 0, self.last() if until is None else until)
-        return (found[-1][0], found[-1][-1]) if found else None
+        return found[-1] if found else None
 
     def keyed(self, loop: int, key: str) -> int | None:
         """Return the position of the event that a request with a key led to."""
@@ -570,7 +403,7 @@ class Store:
 
     def set_aside(self) -> list[AsideRecord]:
         """Return all rows that were moved out of their tables."""
-        return [AsideRecord(*row[1:]) for row in select(self._rows, "aside", "ORDER BY number")]
+        return select(self._rows, AsideRecord, "ORDER BY number")
 
     # Snapshots
 
@@ -610,8 +443,8 @@ class Store:
         """
         query = "SELECT position FROM tsucb_snapshots WHERE loop = ? AND piece = 0"
         for (position,) in self._rows(f"{query} ORDER BY position DESC", (loop,)):
-            rest = "FROM tsucb_snapshots WHERE loop = ? AND position = ? ORDER BY piece"
-            pieces = self._rows(f"SELECT {columns_of('snapshots')} {rest}", (loop, position))
+            query = f"{selection('snapshots')} WHERE loop = ? AND position = ? ORDER BY piece"
+            pieces = self._rows(query, (loop, position))
             sound = all(is_sound("snapshots", piece) for piece in pieces)
             yield position, b"".join(piece[-2] for piece in pieces) if sound else None
 
@@ -622,25 +455,27 @@ class Store:
     # Loops, keys, documents, the audit trail
 
     def loops(self) -> dict[str, int]:
-        rows = select(self._rows, "loops", "WHERE name IS NOT NULL ORDER BY name")
-        return {name: number for number, name, _ in rows}
+        """Return the numbers of the loops that are not deleted, by their names in order."""
+        found = select(self._rows, LoopRecord, "ORDER BY name")
+        return {name: number for number, name, _ in found if name is not None}
 
     def all_keys(self) -> list[KeyRecord]:
-        """Return the keys of the server and of all loops, the oldest first."""
-        rows = select(self._rows, "keys", "ORDER BY created")
+        """Return the keys of the server and of all loops."""
         names = {0: None, **{number: name for name, number in self.loops().items()}}
-        return [KeyRecord._make((*row[1:], names[row[2]])) for row in rows if row[2] in names]
+        found = select(self._rows, KeyRecord, "")
+        return [key._replace(loop=names[key.number]) for key in found if key.number in names]
 
     def documents(self, loop: int, kind: str) -> dict[str, bytes]:
         """Return documents by their ids, in the order in which `write` first put them."""
         rest = "WHERE loop = ? AND kind = ? ORDER BY number"
-        return {row[3]: row[4] for row in select(self._rows, "documents", rest, (loop, kind))}
+        found = select(self._rows, Document, rest, (loop, kind))
+        return {document.id: document.body for document in found}
 
     def audit(self, loop: str | None, count: int) -> list[AuditRecord]:
         """Return the last records of the audit trail, of one loop or of all, the newest first."""
         condition, values = ("", []) if loop is None else ("WHERE loop = ?", [loop])
         rest = f"{condition} ORDER BY number DESC LIMIT ?"
-        return [AuditRecord(*r[1:]) for r in select(self._rows, "audit", rest, (*values, count))]
+        return select(self._rows, AuditRecord, rest, (*values, count))
 
     def tidy(self, now: float) -> None:
         """Delete keys that have expired, and events that are not visible any more."""
@@ -672,9 +507,9 @@ class Store:
     def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table with their checksums."""
         first, after, count = COLUMNS[table][0], -1, ROWS
-        query = f"SELECT {columns_of(table)} FROM tsucb_{table} WHERE {first} > ?"
+        query = f"{selection(table)} WHERE {first} > ? ORDER BY {first} LIMIT ?"
         while count == ROWS:
-            rows = self._rows(f"{query} ORDER BY {first} LIMIT ?", (after, ROWS))
+            rows = self._rows(query, (after, ROWS))
             yield from rows
             count, after = len(rows), rows[-1][0] if rows else after
 
@@ -748,8 +583,3 @@ class Store:
 
     def close(self) -> None:
         raise NotImplementedError
-
-
-def among(values: Collection[Any]) -> str:
-    """Return as many marks as there are values, for a list in a statement."""
-    return ", ".join("?" * len(values))

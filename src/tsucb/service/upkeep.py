@@ -18,7 +18,8 @@ from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
 from tsucb.service.spool import MARK_SECONDS, Entry, merge_marks, unmarked
-from tsucb.service.store import AuditRecord, Erasure, Transaction, condense
+from tsucb.service.store import Erasure, Transaction, condense
+from tsucb.service.tables import AuditRecord
 
 log = logging.getLogger("tsucb.service")
 
