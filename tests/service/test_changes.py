@@ -1,6 +1,7 @@
 """One transaction per change of state: a fault at any statement leaves the old or the new state."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -8,11 +9,12 @@ import pytest
 from tests.service.conftest import run, running
 from tests.service.test_loop import ARMS, made
 from tsucb.service.errors import NotFound, StoreError
-from tsucb.service.keys import ROLES
+from tsucb.service.keys import GRACE, ROLES
 from tsucb.service.loop import Loop
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.store import Document, Store
+from tsucb.service.store import Store
+from tsucb.service.tables import Document
 
 WRITING = ("writer", "keeper")  # connections
 
@@ -79,7 +81,7 @@ async def clear(service: Service, loop: Loop, key: str) -> None:
 
 
 async def rotate(service: Service, loop: Loop, key: str) -> None:
-    await service.issue_key(loop, "decide", "test", grace=0.0)
+    await service.issue_key(loop, "decide", "test", key=key)
 
 
 def is_done(action: Any, service: Service, name: str) -> bool:
@@ -106,8 +108,9 @@ def is_done(action: Any, service: Service, name: str) -> bool:
         return loop.counts.decisions == 3
     if action is clear:
         return loop.counts.decisions == 0 and loop.arms_summary()["pulls"].sum() == 4
-    found = [key for key in service.store.all_keys() if key.loop == name and key.role == "decide"]
-    return len(found) == 2
+    keys = [key for key in service.store.all_keys() if (key.loop, key.role) == (name, "decide")]
+    ends = sorted(key.expires or math.inf for key in keys if key.expires != service.clock())
+    return ends == [service.clock() + GRACE, math.inf]  # the old key and one new one
 
 
 def stored(store: Store, name: str) -> Any:

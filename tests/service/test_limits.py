@@ -341,6 +341,7 @@ def test_what_an_evaluation_found_is_worked_out_in_a_thread(drinks, monkeypatch)
     spans = [[300.0 * n, 3, float(n % 7), 1.0] for n in range(200)]
     policies = [{"name": "a", "arguments": "", "source": "Custom", "spans": spans}]
     document = {"id": "e", "status": "Running", "custom": {}, "policies": policies}
+    document["server"] = drinks.service.store.name
     body = json.dumps({**document, "startTime": "1970-01-01T00:00:00Z"}).encode()
     threads, series = list[threading.Thread](), evaluations.series
 

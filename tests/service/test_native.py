@@ -213,6 +213,36 @@ def test_loops_are_made_listed_and_deleted_with_the_key_of_the_server(drinks):
         assert error.value.status == 401
 
 
+@pytest.mark.parametrize("whose", ["loop", "server"])
+def test_a_repeated_rotation_leaves_no_key_whose_answer_was_lost(drinks, clock, whose):
+    path = "/v1/keys" if whose == "server" else f"/v1/loops/{LOOP}/keys"
+    body = {} if whose == "server" else {"role": "administer"}
+    headers = {"authorization": f"Bearer {drinks.server_key}"}
+    if whose == "loop":
+        headers = {"authorization": f"Bearer {drinks.keys['administer']}"}
+    with httpx.Client(timeout=PATIENCE, base_url=drinks.url, headers=headers) as http:
+
+        def rotate(request: str) -> str:
+            made = http.post(path, json=body, headers={"Idempotency-Key": request})
+            assert made.status_code == 201
+            return made.json()["key"]
+
+        def opens(key: str) -> bool:
+            url = f"/v1/loops/{LOOP}/audit"
+            return http.get(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
+
+        made = [rotate("k") for _ in range(3)]
+        assert [opens(key) for key in made] == [False, False, True]
+        other = rotate("another")
+        assert [opens(made[2]), opens(other)] == [True, True], "as after any rotation"
+        again = rotate("k")
+        assert [opens(made[2]), opens(other), opens(again)] == [False, True, True]
+        old = drinks.server_key if whose == "server" else drinks.keys["administer"]
+        assert opens(old)
+        clock.pass_by(86_401)
+        assert [opens(key) for key in (old, other, again)] == [False, False, True]
+
+
 def test_keys_open_what_they_are_for_and_nothing_else(drinks, clock):
     def status(key: str | None, method: str, path: str, **more) -> int:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}

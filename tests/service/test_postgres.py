@@ -23,7 +23,7 @@ from tsucb.service.personalizer import Personalizer, evaluations
 from tsucb.service.personalizer.routes import moment
 from tsucb.service.service import Service
 from tsucb.service.settings import LoopSettings
-from tsucb.service.spool import Spool
+from tsucb.service.spool import ALL, MARK, MARK_SECONDS, Spool, merge_marks
 from tsucb.service.store import Erasure, Transaction, forget
 
 
@@ -286,6 +286,60 @@ def test_who_has_not_heard_of_a_model_deletes_nothing_from_under_it(
     run(main)
 
 
+def test_an_evaluation_runs_until_its_server_is_gone(schema, stores, clock, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(evaluations, "evaluate", lambda *_: go_on.wait(PATIENCE))
+
+    def calls(service, id):
+        call = Call(service, "PUT", ["evaluations", id], b"", b"", {}, b"", False)
+        call.path_values, call.loop, call.protocol = [id], service.loop("drinks"), Personalizer()
+        return call
+
+    async def status(call):
+        return (await evaluations.documents(call, evaluations.EVALUATION))[call.id]["status"]
+
+    async def ends(call):
+        while (found := await status(call)) == "Running":
+            await asyncio.sleep(0.02)
+        return found
+
+    async def main():
+        first, second = stores(schema, schema)
+        leader = Service(first, clock=clock)
+        await leader.start()
+        async with running(second, clock) as other:
+            await leader.create("drinks", LoopSettings(), ["tea", "milk"])
+            await in_step(other)
+            asked = evaluations.EvaluationContract("e", moment(0), moment(1e9))
+            here, there = calls(leader, "e"), calls(other, "e")
+            await evaluations.put_evaluation(here, asked)
+            assert [await status(here), await status(there)] == ["Running", "Running"]
+            # It is done while the store is away, and written when that is back.
+            write, tried = first.write, []
+
+            def fail(change):
+                tried.append(change)
+                raise StoreError("the database is gone")
+
+            monkeypatch.setattr(evaluations, "RETRY", 0.01)
+            monkeypatch.setattr(first, "write", fail)
+            go_on.set()
+            await until(lambda: len(tried) > 3)
+            assert await status(there) == "Running"
+            monkeypatch.setattr(first, "write", write)
+            assert [await ends(there), await ends(here)] == ["Succeeded", "Succeeded"]
+            go_on.clear()
+            here, there = calls(leader, "f"), calls(other, "f")
+            await evaluations.put_evaluation(here, asked)
+            assert await status(there) == "Running"
+            await leader.stop()
+            first.close()
+            assert await ends(there) == "Failed"
+            go_on.set()
+
+    run(main)
+
+
 def test_two_services_in_one_database_lead_both(database, stores, clock):
     import psycopg
 
@@ -518,6 +572,54 @@ def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clo
     run(main)
 
 
+@pytest.mark.parametrize("how", ["person", "id", "clear"])
+def test_what_one_server_deletes_another_does_not_write_from_its_disk(
+    schema, stores, clock, tmp_path, how
+):
+    """The other is cut off: nobody can tell it, and what it writes later must not come back."""
+
+    async def main():
+        first, second = stores(schema, schema)
+        kept = {"folder": str(tmp_path)}
+        async with running(first, clock) as one, running(second, clock, **kept) as two:
+            two.upkeep.ticking.cancel()
+            await one.create("drinks", LoopSettings(), ["tea", "milk"])
+            await two.upkeep.tick()
+            loop = two.loop("drinks")
+            two.ledger.failed = True  # as if the database were away
+            made = [
+                await two.decide(loop, {"n": n}, person=p) for n, p in enumerate(["ann", "bob"])
+            ]
+            here = one.loop("drinks")
+            if how == "person":
+                await one.forget(here, person="ann")
+            elif how == "id":
+                await one.forget(here, [made[0].id])
+            else:
+                await one.clear(here, "test")
+            clock.pass_by(10)
+            later = await two.decide(loop, {"n": 2}, person="ann")
+            assert len(two.spool) == 3
+            await in_step(two, one)
+            assert len(Spool(tmp_path)) == 0
+            stays = [later] if how == "clear" else [made[1], later]
+            for service in (one, two):
+                assert set(service.loop("drinks").open_decisions) == {each.id for each in stays}
+            assert not any(first.about(loop.number, each.id) for each in made if each not in stays)
+            # Neither name nor id is in the marks that did this, and later there are fewer.
+            marks = first.documents(loop.number, MARK)
+            assert not any("ann" in id or made[0].id in id for id in marks)
+            clock.pass_by(MARK_SECONDS)
+            merge_marks(first, loop.number, clock() - MARK_SECONDS + 1)
+            assert list(first.documents(loop.number, MARK)) == [ALL]
+            two.spool.add([(loop.number, made[1]), (loop.number, made[0])])
+            first.write(Transaction(erasure=Erasure(forget, loop.number, ([made[1].id], None))))
+            await two.upkeep.tick()
+            assert not any(first.about(loop.number, each.id) for each in made)
+
+    run(main)
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_decision_does_not_wait_for_a_slow_store(
     schema, stores, clock, monkeypatch, tmp_path, arrives
@@ -682,7 +784,7 @@ def test_a_paused_server_stops_nobody(schema, stores, clock):
             loop = service.loop("drinks")
             paused._execute("writer", "BEGIN")
             paused._execute("writer", "UPDATE tsucb_last SET position = position")
-            paused._lock_loop(lambda *query: paused._execute("writer", *query), loop.number)
+            paused._lock_loops(lambda *query: paused._execute("writer", *query), [loop.number])
             await service.decide(loop, {"n": 1})
             await service.forget(loop, ["nobody"])
             with pytest.raises(StoreError, match="idle-in-transaction timeout"):

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.files import written_whole
+from tsucb.numeric.arrays import untouched
 
 VERSION = 7
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8", "|b1")
@@ -144,10 +145,9 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
         entries = (
             _dense_entries(data, counts[number], dtype, math.prod(shape))
             if number in counts
-            else np.frombuffer(data, dtype)
+            else np.frombuffer(data, dtype).copy()  # which can be changed
         )
-        # A copy, which can be changed.
-        arrays.append(entries.reshape(shape).astype(dtype.newbyteorder("=")))
+        arrays.append(entries.reshape(shape).astype(dtype.newbyteorder("="), copy=False))
     if file.read(_CHECKSUM + 1) != digest.digest():
         raise ValueError("its checksum does not match what it holds, as after an edit")
     if not isinstance(header["values"], dict):
@@ -160,7 +160,7 @@ def _dense_entries(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> 
     places = np.frombuffer(data, _PLACE, count).astype(np.int64)
     if count and (places[-1] >= size or (np.diff(places) <= 0).any()):
         raise ValueError("it has a sparse array with impossible places")
-    entries = np.zeros(size, dtype)
+    entries = untouched(size) if dtype == np.float64 else np.zeros(size, dtype)
     entries[places] = np.frombuffer(data, dtype, count, count * _PLACE.itemsize)
     return entries
 

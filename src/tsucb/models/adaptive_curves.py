@@ -163,9 +163,14 @@ class AdaptiveCurves(Model):
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> CurvedState:
         """Return the state before any data."""
-        linear, curved = self.linear.start(arms), self.curved.start(arms)
+        linear, curved = self.linear.start(arms), self.unused(arms)
         change, bends = Change.blank({"arm": arms}), np.zeros(1, bool)
         return CurvedState(linear, curved, self.blank_curves(), change, bends, np.ones(1))
+
+    def unused(self, arms: int) -> AdaptiveState:
+        """Return the curved state until there are curves: zeros, which use up no memory."""
+        sizes = {"arm": arms, **self.curved.sizes()}
+        return AdaptiveState.blank(sizes)
 
     def blank_curves(self) -> Curves:
         """Return curves before any context, none where there are none."""
@@ -174,9 +179,11 @@ class AdaptiveCurves(Model):
 
     def extend(self, state: CurvedState, arms: int) -> CurvedState:
         """Return a state with further arms at the end, which start where the others are."""
+        frozen = state.curves.frozen[0]
+        curved = self.curved.extend(state.curved, arms) if frozen else None
         return state.copy()._replace(
             linear=self.linear.extend(state.linear, arms),
-            curved=self.curved.extend(state.curved, arms),
+            curved=curved or self.unused(self.arms(state) + arms),
             change=state.change.joined(Change.blank({"arm": arms})),
         )
 
@@ -191,14 +198,15 @@ class AdaptiveCurves(Model):
         """
         wide = self.widened(features)
         linear = self.linear.widen(state.linear, features, places)
-        curved, curves = wide.curved.start(self.arms(state)), wide.blank_curves()
+        curved, curves = wide.unused(self.arms(state)), wide.blank_curves()
         bends, count = state.bends.copy(), curves.phases.size
         if count and state.curves.phases.size:
             new = places_of(places, self.features)
             at = {"feature": shared_names(new, range(features))}
             curves = state.curves.widened({"feature": features, "curve": count}, at)
             columns = [*new, *range(features, features + count)]
-            curved = self.curved.widen(state.curved, features + count, columns)
+            if curves.frozen[0]:
+                curved = self.curved.widen(state.curved, features + count, columns)
         else:
             bends[:] = False
         return CurvedState(linear, curved, curves, state.change.copy(), bends, state.doubt.copy())
@@ -206,7 +214,8 @@ class AdaptiveCurves(Model):
     def settle(self, state: CurvedState) -> None:
         """Put the posteriors in place that follow from the sums and the prior as it is."""
         self.linear.settle(state.linear)
-        self.curved.settle(state.curved)
+        if state.curves.frozen[0]:
+            self.curved.settle(state.curved)
 
     def predictions(
         self, state: CurvedState, contexts: Floats, arms: Integers
@@ -243,8 +252,7 @@ class AdaptiveCurves(Model):
         """Forget after an alarm, make curves when it is time, and learn both priors again."""
         if state.change.alarm[0] != NONE:
             factors = state.change.recover(state.linear.weights)
-            fade(state.linear, factors)
-            fade(state.curved, factors)
+            fade_all(state, factors)
             state.linear.due[0] = 0.0
         if state.curves.kept[0] >= ROWS:
             self.make_curves(state, *state.curves.rows())
@@ -258,6 +266,7 @@ class AdaptiveCurves(Model):
         self, state: CurvedState, contexts: Floats, arms: Integers, rewards: Floats
     ) -> None:
         """Freeze the curves, and let the curved belief learn from these rows, in place."""
+        self.curved.prior(state.curved)
         state.curves.freeze(contexts[:ROWS])
         learn_many(self.curved, state.curved, state.curves.wide(contexts), arms, rewards)
         self.curved.refresh(state.curved, FIRST_STEPS)
@@ -340,9 +349,15 @@ class AdaptiveCurves(Model):
 def faded(state: CurvedState, factors: Floats) -> CurvedState:
     """Return a copy of the state, in which what was seen of each arm counts less."""
     result = state.copy()
-    fade(result.linear, factors)
-    fade(result.curved, factors)
+    fade_all(result, factors)
     return result
+
+
+def fade_all(state: CurvedState, factors: Floats) -> None:
+    """Multiply the sums of each arm by its factor, in place, in both halves."""
+    fade(state.linear, factors)
+    if state.curves.frozen[0]:  # memory that stays zero is not used up
+        fade(state.curved, factors)
 
 
 def fade(state: State, factors: Floats) -> None:
@@ -456,7 +471,8 @@ def fade_both(state, arm, weight, fading):  # type: ignore[no-untyped-def]
     """Let what was seen of an arm count `weight` times as much, in place; `fading` is its log."""
     state.change.faded[arm] = max(state.change.faded[arm] + fading, -1e9)
     fade_arm(state.linear, arm, weight)
-    fade_arm(state.curved, arm, weight)
+    if state.curves.frozen[0]:
+        fade_arm(state.curved, arm, weight)
 
 
 @compiled
@@ -482,4 +498,5 @@ def training_due_curved(model, state):  # type: ignore[no-untyped-def]
 @implements(forget, AdaptiveCurves)
 def forget_curved(model, state, weight):  # type: ignore[no-untyped-def]
     forget(model.linear, state.linear, weight)
-    forget(model.curved, state.curved, weight)
+    if state.curves.frozen[0]:
+        forget(model.curved, state.curved, weight)

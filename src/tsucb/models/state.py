@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tsucb.compiler import class_of, in_compiled_code
-from tsucb.numeric.arrays import Floats, Integers, aligned
+from tsucb.numeric.arrays import Floats, Integers, aligned, copy_of
 from tsucb.record import Record
 
 Sizes = Mapping[str, int]
@@ -106,7 +106,7 @@ class State(Record):
 
     def copy(self) -> Self:
         """Return the state with arrays of its own."""
-        return self._map(lambda _, value: value.copy(), lambda state: state.copy())
+        return self._map(lambda _, value: copy_of(value), lambda state: state.copy())
 
     def select(self, arms: Integers) -> Self:
         """Return the state of some of the arms, in the order given."""

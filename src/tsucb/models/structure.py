@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.numeric.arrays import copy_of
 from tsucb.record import Record
 
 Arrays = list[NDArray[Any]]
@@ -41,7 +42,7 @@ def refilled(template: Any, arrays: Iterator[NDArray[Any]]) -> Any:
 def copied(value: Any) -> Any:
     """The value with arrays of its own; of whatever else it is made, a deep copy."""
     if isinstance(value, tuple | np.ndarray):
-        return refilled(value, (array.copy() for array in leaves(value)))
+        return refilled(value, (copy_of(array) for array in leaves(value)))
     return copy.deepcopy(value)
 
 
@@ -114,9 +115,7 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
             )
         if not np.isfinite(array).all():
             raise ValueError("an array with entries that are not finite")
-        own = np.empty_like(template)  # of the same class of arrays
-        own[...] = array
-        return own
+        return copy_of(array).view(type(template))
     if isinstance(template, tuple):
         if not isinstance(packed, list) or len(packed) != len(template):
             raise ValueError(f"{len(template)} parts were expected")

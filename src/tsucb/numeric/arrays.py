@@ -1,7 +1,10 @@
 """Types of arrays, and short loops over them for compiled code."""
 
 import math
-from typing import TypeAlias
+import mmap
+import os
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +18,35 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 LINE = 64  # bytes that a processor reads from its memory at once
+PAGES = 65_536  # bytes of an array that has memory pages of its own
 
 
 def aligned(shape: tuple[int, ...]) -> Floats:
     """Return zeros that begin at a cache line, so that no row of eight spans two of them."""
     size = math.prod(shape)
-    room = np.zeros(size + LINE // 8)
+    room = untouched(size + LINE // 8)
     skipped = -room.ctypes.data % LINE // 8
     return room[skipped : skipped + size].reshape(shape)
+
+
+def untouched(size: int) -> Floats:
+    """Return zeros; many of them take no memory until something is written there.
+
+    `np.zeros` does not promise that: it may be given memory that was in use before.
+    """
+    if 8 * size >= PAGES:
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
+        with suppress(OSError):  # a process may have only so many pieces of memory
+            return np.frombuffer(mmap.mmap(-1, 8 * size, **private), np.float64)
+    return np.zeros(size)
+
+
+def copy_of(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy; one of nothing but zeros takes no memory until something is written there."""
+    # As integers: −0 is no zero here.
+    if values.nbytes < PAGES or values.dtype != np.float64 or values.view(np.int64).any():
+        return values.copy()
+    return aligned(values.shape)
 
 
 # For compiled code: loops compile faster than what NumPy has for the same. An assignment of one

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tsucb.service.store import Record, Store
+    from tsucb.service.store import Store
 
 CHOOSE, DECIDE, READ, ADMINISTER = "choose", "decide", "read", "administer"
 LOOK = "look"  # what every key may do: see the arms and what is believed of them
@@ -22,14 +22,18 @@ GRACE = 86_400.0  # seconds for which a key that was replaced still works
 
 
 class KeyRecord(NamedTuple):
-    """A key, of which only the hash is kept; with number 0 and loop None, it is the server's."""
+    """A key, of which only the hash is kept; with number 0 and loop None, it is the server's.
+
+    `request` identifies the request that the key was the answer to, so that a repeat replaces it.
+    """
 
     hash: bytes
     number: int
     role: str
     created: float
     expires: float | None
-    loop: str | None
+    request: str | None
+    loop: str | None = None
 
     @property
     def name(self) -> str:
@@ -39,12 +43,6 @@ class KeyRecord(NamedTuple):
     def may(self, action: str, loop: str | None) -> bool:
         """Return whether the key may do this to a loop, or with None to the server."""
         return self.loop in (None, loop) and action in GRANTS.get(self.role, ())
-
-
-class DroppedKey(NamedTuple):
-    """A key to be deleted."""
-
-    hash: bytes
 
 
 def hashed(key: str) -> bytes:
@@ -79,35 +77,33 @@ class Keys:
         return max(found, key=lambda r: r.created).hash if found else None
 
     def issue(
-        self, number: int, loop: str | None, roles: Sequence[str], now: float, grace: float = GRACE
-    ) -> "tuple[dict[str, str], list[Record]]":
+        self, number: int, loop: str | None, roles: Sequence[str], now: float,
+        grace: float = GRACE, request: str | None = None,
+    ) -> tuple[dict[str, str], list[KeyRecord]]:  # fmt: skip
         """Make a key for each role; the others of the loop and role expire after `grace` seconds.
 
-        Number 0 and loop None are the server. Return the keys by role, which are shown once, and
-        what must be written for them to be valid.
+        A key that was the answer to the same request expires at once. Number 0 and loop None are
+        the server. Return the keys by role, which are shown once, and the records that must be
+        written for them to be valid.
         """
-        keys = {role: secrets.token_urlsafe(32) for role in roles}
-        records: list[Record] = [
-            KeyRecord(hashed(key), number, role, now, None, loop) for role, key in keys.items()
-        ]
+        records = list[KeyRecord]()
         for old in self._records.values():
-            if old.number != number or old.role not in roles:
-                continue
-            if old.expires is not None and old.expires <= now:
-                records.append(DroppedKey(old.hash))
-            else:
-                end = now + grace if old.expires is None else min(old.expires, now + grace)
-                records.append(old._replace(expires=end))
+            if old.number == number and old.role in roles:
+                lost = request is not None and old.request == request
+                end = now + (0.0 if lost else grace)
+                expires = end if old.expires is None else min(old.expires, end)
+                records.append(old._replace(expires=expires, request=None if lost else old.request))
+        keys = {role: secrets.token_urlsafe(32) for role in roles}
+        records += [
+            KeyRecord(hashed(key), number, role, now, None, request, loop)
+            for role, key in keys.items()
+        ]
         return keys, records
 
-    def take(self, records: "Iterable[Record]") -> None:
-        """Know the keys among the records that the store has written."""
-        for record in records:
-            if isinstance(record, KeyRecord):
-                self._records[record.hash] = record
-            elif isinstance(record, DroppedKey):
-                self._records.pop(record.hash, None)
+    def take(self, records: Iterable[object]) -> None:
+        """Take over the keys among the records that the store has written."""
+        self._records |= {r.hash: r for r in records if isinstance(r, KeyRecord)}
 
     def drop(self, loop: int) -> None:
-        """Forget the keys of a loop that is no more."""
+        """Remove the keys of a loop that was deleted."""
         self._records = {h: r for h, r in self._records.items() if r.number != loop}

@@ -119,7 +119,7 @@ async def create(call: Call, body: NewLoop) -> Any:
 @OPERATIONS.add("POST", "keys", ADMINISTER, name="ServerKey", status=201)
 async def rotate_server_key(call: Call, *, grace: Grace = GRACE) -> Any:
     """Issue a key of the server; the old one works for `grace` seconds more."""
-    return {"key": await call.service.issue_key(None, ADMINISTER, call.holder.name, grace)}
+    return {"key": await call.service.issue_key(None, ADMINISTER, grace=grace, **call.by)}
 
 
 @OPERATIONS.add("GET", "audit", ADMINISTER)
@@ -338,7 +338,7 @@ async def delete(call: Call) -> None:
 @OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)
 async def rotate(call: Call, *, role: Role, grace: Grace = GRACE) -> Any:
     """Issue a key; the old one of its role works for `grace` seconds more."""
-    key = await call.service.issue_key(call.loop, role, call.holder.name, grace)
+    key = await call.service.issue_key(call.loop, role, grace=grace, **call.by)
     return {"role": role, "key": key}
 
 

@@ -9,18 +9,18 @@ the snapshots and that time passed; another takes over when its connection ends,
 """
 
 import contextlib
-import secrets
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 import psycopg
 
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import Execute, Row, Store, Transaction, checksum
+from tsucb.service.store import Row, Store, Transaction
+from tsucb.service.tables import Execute, among, checksum
 
 SETUP = 721_809_453  # the number of an advisory lock; any will do that nobody else uses
 IS_EMPTY = "SELECT to_regclass('tsucb_last') IS NULL"
@@ -31,11 +31,11 @@ PATIENCE = {"writer": 2.0, "leader": 1.0, "reader": 20.0, "news": 20.0, "keeper"
 WATCH = 0.1  # seconds between looks at statements that take too long
 ATTEMPTS = 5  # to append, where another server writes the same keys at the same time
 
+# Without a checksum: it is written all the time, and only says who leads.
 LEASE_TABLE = """
 CREATE TABLE tsucb_lease (
   holder text NOT NULL, until timestamptz NOT NULL, time double precision NOT NULL
-);
-INSERT INTO tsucb_lease VALUES ('', '-infinity', 0);
+)
 """
 
 # The snapshot of a statement is older than its locks: a key that another server wrote meanwhile
@@ -52,7 +52,8 @@ WITH given AS (
   WHERE number NOT IN (SELECT number FROM known)
     AND loop IN (SELECT number FROM tsucb_loops WHERE name IS NOT NULL)
 ), moved AS (
-  UPDATE tsucb_last SET position = position + (SELECT count(*) FROM fresh)
+  UPDATE tsucb_last SET position = position + (SELECT count(*) FROM fresh),
+    checksum = checksum + (SELECT count(*) FROM fresh)
   RETURNING position - (SELECT count(*) FROM fresh) AS before
 ), written AS (
   INSERT INTO tsucb_events (position, loop, subject, person, key, body, checksum)
@@ -91,10 +92,10 @@ class PostgresStore(Store):
 
     shared = True
     CHANGES = "keeper"  # which has more time: an erasure may have much to do
-    SCHEMA = Store.SCHEMA + LEASE_TABLE
 
     def __init__(self, address: str) -> None:
-        self._address, self._name = address, secrets.token_hex(8)
+        super().__init__()
+        self._address = address
         # Appending must not wait for reading, nor for snapshots.
         self._locks = {name: threading.RLock() for name in (*PATIENCE, "snapshot")}
         self._connections: dict[str, psycopg.Connection[Any]] = {}
@@ -128,7 +129,7 @@ class PostgresStore(Store):
             self._deadlines[name] = time.monotonic() + PATIENCE[name]  # connecting has its own
             timeouts = {"lock_timeout": 1_500 * IDLE // 1_000, "statement_timeout": 20_000,
                         "idle_in_transaction_session_timeout": IDLE}  # fmt: skip
-            mark = f"'tsucb {self._name} {name}'"
+            mark = f"'tsucb {self.name} {name}'"
             values = {"application_name": mark, "synchronous_commit": "on", **timeouts}
             connection.execute("; ".join(f"SET {what} = {v}" for what, v in values.items()))
             if name in WRITING and (False,) in connection.execute(END_OTHERS).fetchall():
@@ -148,6 +149,12 @@ class PostgresStore(Store):
                         line = socket.socket(fileno=socket.dup(connection.fileno()))
                         line.shutdown(socket.SHUT_RDWR)
                         line.close()
+
+    def _prepare(self, execute: Execute, where: str, empty: bool) -> None:
+        super()._prepare(execute, where, empty)
+        if empty:
+            execute(LEASE_TABLE)
+            execute("INSERT INTO tsucb_lease VALUES ('', '-infinity', 0)")
 
     def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         self._deadlines[name] = time.monotonic() + PATIENCE[name]
@@ -189,7 +196,7 @@ class PostgresStore(Store):
         for number, row in enumerate(rows):
             first.setdefault(number if row.key is None else (row.loop, row.key), row)
         given = list(first.values())
-        values = zip(*((*row.columns, checksum(row)) for row in given), strict=True)
+        values = zip(*((*row.columns, checksum(row.columns)) for row in given), strict=True)
         found = execute(APPEND, [list(column) for column in values])
         for row in rows:
             row.position, row.fresh = 0, False
@@ -199,27 +206,33 @@ class PostgresStore(Store):
             if row.key is not None:
                 row.position = first[row.loop, row.key].position
 
-    def _lock_loop(self, execute: Execute, loop: int) -> None:
-        execute("SELECT number FROM tsucb_loops WHERE number = ? FOR UPDATE", (loop,))
+    def _lock_loops(self, execute: Execute, loops: Collection[int]) -> None:
+        query = f"SELECT number FROM tsucb_loops WHERE number IN ({among(loops)})"
+        execute(f"{query} ORDER BY number FOR UPDATE", tuple(loops))
 
     # Several servers
 
+    def servers(self) -> set[str]:
+        query = "SELECT split_part(application_name, ' ', 2) FROM pg_stat_activity"
+        found = self._rows(f"{query} WHERE starts_with(application_name, 'tsucb ')")
+        return {self.name, *(name for (name,) in found)}
+
     def lead(self, time: float) -> tuple[bool, float | None]:
         with self._locks["leader"]:
-            holder = f"{self._name} "
+            holder = f"{self.name} "
             values = holder, time, LEASE, holder, LEASE
             ((leads, when),) = self._execute("leader", LEAD, values)
             return leads, when
 
     def settle(self) -> None:
         """See `Store`; to connect again ends what was left of a broken connection."""
-        with self._locks["writer"]:
-            self._execute("writer", "SELECT 1")
+        for name in WRITING:
+            self._rows("SELECT 1", name=name)
 
     def resign(self) -> None:
         with self._locks["leader"], contextlib.suppress(StoreError):
             query = "UPDATE tsucb_lease SET until = '-infinity' WHERE starts_with(holder, ?)"
-            self._execute("leader", query, (f"{self._name} ",))
+            self._execute("leader", query, (f"{self.name} ",))
 
     def close(self) -> None:
         self._closed.set()

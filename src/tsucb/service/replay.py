@@ -12,7 +12,8 @@ from tsucb.service.loop import Loop, is_remaking
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings
 from tsucb.service.state import LoopState
-from tsucb.service.store import AuditRecord, Erasure, Row, Store, Transaction, set_aside
+from tsucb.service.store import Erasure, Row, Store, Transaction, set_aside
+from tsucb.service.tables import AuditRecord
 
 log = logging.getLogger("tsucb.service")
 
@@ -71,11 +72,11 @@ class Rebuilder:
         """
         first, count = loop.position, 0
         change = self.store.relearned(loop.number, until if known is None else known)
-        model: Any = change and events.decode(change[1])
+        model: Any = change and events.decode(change.body)
         for row in self.store.read(first, loop.number, until):
             try:
                 event = events.decode(row.body)
-                if not first and change is not None and row.position <= change[0]:
+                if not first and change is not None and row.position <= change.position:
                     fold_for(model.settings, loop, event, row.position)
                 elif is_remaking(event) and (first or not isinstance(event, Forgot)):
                     raise Conflict("the log of the loop was changed meanwhile; try again")

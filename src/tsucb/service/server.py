@@ -267,8 +267,8 @@ def look_through(settings: ServerSettings, repair: bool) -> None:
         for sentence in store.repair() if repair else ():
             print(sentence)
         damaged = list(store.damage())
-        for position, _, reason in store.set_aside():
-            print(f"event {position} is set aside: {reason}")
+        for each in store.set_aside():
+            print(f"{each.what} is set aside: {each.reason}")
     finally:
         store.close()
     if damaged:

@@ -21,21 +21,10 @@ from tsucb.service.questions import ONE, Question, ranked_arms
 from tsucb.service.replay import model_of
 from tsucb.service.scheduling import SteadyClock
 from tsucb.service.settings import LoopSettings, changed, loop_settings
-from tsucb.service.spool import Spool
+from tsucb.service.spool import ALL, Spool, mark, marks
 from tsucb.service.state import LoopCounts, Tally
-from tsucb.service.store import (
-    AuditRecord,
-    Document,
-    Erasure,
-    LoopRecord,
-    Record,
-    Row,
-    Store,
-    Transaction,
-    condense,
-    forget,
-    remove,
-)
+from tsucb.service.store import Erasure, Row, Store, Transaction, condense, forget, remove
+from tsucb.service.tables import AuditRecord, Deleted, Document, LoopRecord, Record
 from tsucb.service.upkeep import Upkeep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -76,6 +65,7 @@ class Service:
             steady = time.monotonic if clock is time.time else clock
         self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
         self.spool = Spool(folder)
+        self._issuing = asyncio.Lock()  # keys, one after the other
         self.ledger = ledger = Ledger(store, self.clock, self.spool, **settings)
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
@@ -114,8 +104,8 @@ class Service:
         happened: list[AnyEvent] = [events.Configured(now, settings, name=name)]
         if arms:
             happened.append(events.ArmsChanged(now, add=list(arms)))
-        keys, records = self.keys.issue(loop.number, name, ROLES, now)
-        return keys, [loop, audit, *records], [(loop.number, event) for event in happened]
+        keys, issued = self.keys.issue(loop.number, name, ROLES, now)
+        return keys, [loop, audit, *issued], [(loop.number, event) for event in happened]
 
     async def prepare(
         self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
@@ -127,7 +117,8 @@ class Service:
         """
         new, records, pairs = dict[str, Any](), list[Record](), list[tuple[int, AnyEvent]]()
         if self.keys.newest(None, ADMINISTER) is None:
-            keys, records = self.keys.issue(0, None, [ADMINISTER], self.clock())
+            keys, issued = self.keys.issue(0, None, [ADMINISTER], self.clock())
+            records += issued
             new["server"] = keys[ADMINISTER]
         for name, given in wanted.items():
             if name not in self.loops:
@@ -167,16 +158,25 @@ class Service:
                 self.ledger.remove(name)
             self.keys.drop(loop.number)
 
-    async def issue_key(self, loop: Loop | None, role: str, who: str, grace: float = GRACE) -> str:
-        """Return a new key of a loop, or of the server; the old ones work for a while."""
+    async def issue_key(
+        self, loop: Loop | None, role: str, who: str, grace: float = GRACE, key: str | None = None
+    ) -> str:
+        """Return a new key of a loop, or of the server; the old ones work for `grace` seconds more.
+
+        A repeat of the request gets another key, and the one that the first answer had is invalid.
+        """
         if role not in GRANTS:
             raise ValueError(f"a role is one of {', '.join(GRANTS)}, not {role[:40]!r}")
+        check_text("a key", key)
         number, name = (0, None) if loop is None else (loop.number, loop.name)
-        await asyncio.to_thread(self.keys.reload)  # one whose answer was lost expires, too
-        keys, records = self.keys.issue(number, name, [role], self.clock(), grace)
-        audit = AuditRecord(self.clock(), who, "keys", name, role)
-        await self.ledger.write([], Transaction(records=[*records, audit]))
-        self.keys.take(records)
+        request = scoped(f"keys {role}", name or "", key)
+        async with self._issuing:
+            await asyncio.to_thread(self.keys.reload)  # another server may have issued keys
+            now = self.clock()
+            keys, records = self.keys.issue(number, name, [role], now, grace, request)
+            audit = AuditRecord(now, who, "keys", name, role)
+            await self.ledger.write([], Transaction(records=[*records, audit]))
+            self.keys.take(records)
         return keys[role]
 
     async def _is_repeat(self, action: str, name: str, key: str | None) -> bool:
@@ -446,7 +446,8 @@ class Service:
         await self.ledger.write([], change)
 
     async def delete_document(self, loop: Loop, kind: str, id: str) -> None:
-        await asyncio.to_thread(self.store.delete_document, loop.number, kind, id)
+        gone = Deleted(Document(loop.number, kind, id, b""))
+        await self.ledger.write([], Transaction(records=[gone]))
 
     # Deletion
 
@@ -456,20 +457,17 @@ class Service:
     ) -> int:  # fmt: skip
         """Delete decisions with all that was learned from them; return how many events went."""
         check_text("a person", person)
-        known = [id for id in ids if NUL not in id]  # as no id that was given out
+        known, now = [id for id in ids if NUL not in id], self.clock()  # NUL is in no id
         erasure = Erasure(forget, loop.number, (known, person))
+        left = marks(loop.number, now, known, person) if self.store.shared else []
         async with self.ledger.busy[loop.number]:
-            await self._write_spooled()
             # Who was forgotten is not written down, only how many events.
-            event = events.Forgot(self.clock())
-            erased = await self._administer(loop, who, "forget", None, key, event, erasure=erasure)
+            event = events.Forgot(now)
+            erased = await self._administer(
+                loop, who, "forget", None, key, event, documents=left, erasure=erasure
+            )
             await self.ledger.rebuilt(loop)
         return erased
-
-    async def _write_spooled(self) -> None:
-        """Write the decisions that are on this disk, so that what deletes others finds them."""
-        if len(self.spool):
-            await self.upkeep.look()
 
     async def clear(self, loop: Loop, who: str, key: str | None = None) -> None:
         """Delete the log of a loop; its settings and what it learned stay."""
@@ -478,7 +476,6 @@ class Service:
             return
         number = loop.number
         async with self.ledger.busy[number]:
-            await self._write_spooled()
             loop = self.loop(loop.name)
             taken = await self.ledger.hold(loop)
             if taken is not None:
@@ -492,7 +489,10 @@ class Service:
             now = self.clock()
             body = events.encode(events.Condensed(now, body))
             erasure = Erasure(condense, number, (position, body, count, position))
-            await self._administer(loop, who, "clear", "", key, events.Forgot(now), erasure=erasure)
+            left = [mark(number, ALL, now)] if self.store.shared else []
+            await self._administer(
+                loop, who, "clear", "", key, events.Forgot(now), documents=left, erasure=erasure
+            )
             await self.ledger.rebuilt(loop)
 
 

@@ -11,7 +11,8 @@ import apsw
 
 from tsucb.files import locked
 from tsucb.service.errors import Conflict, StoreError
-from tsucb.service.store import KEYED, Execute, Row, Store, checksum
+from tsucb.service.store import KEYED, Row, Store
+from tsucb.service.tables import Execute, checksum, write_last
 
 # Up to 3.51.2 a checkpoint at the wrong moment could undo committed writes of a WAL.
 LEAST_VERSION = 3_051_003
@@ -40,6 +41,7 @@ class SqliteStore(Store):
     )
 
     def __init__(self, folder: str | os.PathLike[str], *, vfs: str | None = None) -> None:
+        super().__init__()
         check_version(apsw.sqlite_lib_version())
         self.folder, self._vfs = Path(folder), vfs
         make_private(self.folder)
@@ -95,7 +97,7 @@ class SqliteStore(Store):
                 self._connections[name].execute("ROLLBACK")
 
     def _keep_last(self, execute: Execute) -> None:
-        execute(f"UPDATE tsucb_last SET position = ({self.LAST})")
+        write_last(execute, execute(self.LAST)[0][0])
 
     def _append(self, execute: Execute, rows: Sequence[Row]) -> None:
         if self._last < 0:
@@ -103,7 +105,7 @@ class SqliteStore(Store):
         for row in rows:
             position = self._last + 1
             loop, *columns = row.columns
-            if execute(INSERT, (position, *columns, checksum(row) + position, loop)):
+            if execute(INSERT, (position, *columns, checksum(row.columns) + position, loop)):
                 row.position, row.fresh, self._last = position, True, position
             else:
                 known = execute(KEYED, (row.key, loop))

@@ -17,8 +17,9 @@ from tsucb.service.events import AnyEvent, Compacted, Condensed, Passed
 from tsucb.service.keys import Keys
 from tsucb.service.ledger import Ledger
 from tsucb.service.loop import Loop
-from tsucb.service.spool import Entry
-from tsucb.service.store import AuditRecord, Erasure, Transaction, condense
+from tsucb.service.spool import MARK_SECONDS, Entry, merge_marks, unmarked
+from tsucb.service.store import Erasure, Transaction, condense
+from tsucb.service.tables import AuditRecord
 
 log = logging.getLogger("tsucb.service")
 
@@ -114,7 +115,7 @@ class Upkeep:
                 await work()
             except StoreError as error:  # the next look may find the store well again
                 self.lose(error)
-            except Overloaded:
+            except (Overloaded, Conflict):  # the next look may have more luck
                 pass
             except Exception:
                 log.exception("looking at what is due failed")
@@ -207,7 +208,7 @@ class Upkeep:
         for first in range(0, len(entries), AT_ONCE):
             some = entries[first : first + AT_ONCE]
             if missing := await asyncio.to_thread(self.missing, some):
-                await self.ledger.write(missing)
+                await self.ledger.write(missing, Transaction(keep=unmarked))
             await asyncio.to_thread(spool.remove, some)
 
     def missing(self, entries: list[Entry]) -> list[tuple[int, AnyEvent]]:
@@ -254,7 +255,10 @@ class Upkeep:
         for loop in list(self.ledger.loops.values()):
             with contextlib.suppress(Conflict, Overloaded):  # then an hour later
                 await self.delete_old(loop)
-        await asyncio.to_thread(self.store.sweep)
+            if self.store.shared:
+                before = self.clock() - MARK_SECONDS
+                await asyncio.to_thread(merge_marks, self.store, loop.number, before)
+        await asyncio.to_thread(self.store.tidy, self.clock())
 
     async def delete_old(self, loop: Loop) -> bool:
         """Delete events that are older than the loop keeps them; what was learned stays."""

@@ -11,7 +11,7 @@ from tsucb.service.keys import ADMINISTER, DECIDE
 from tsucb.service.personalizer.events import REWARDS, Value
 from tsucb.service.personalizer.routes import ROUTES, WHO, duration, moment, seconds_of
 from tsucb.service.settings import LoopSettings, changed
-from tsucb.service.store import Document
+from tsucb.service.tables import Document
 
 SERVICE, POLICY = "configurations/service", "configurations/policy"
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds

@@ -1,6 +1,7 @@
 """Evaluations on the log, in both forms that clients know, and which features matter."""
 
 import asyncio
+import contextlib
 import math
 import secrets
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tsucb.service.errors import Conflict, HttpProblem, NotFound
+from tsucb.service.errors import Conflict, HttpProblem, NotFound, Problem, StoreError
 from tsucb.service.export import MOST_EVENTS, compare_on_log, judged_decisions
 from tsucb.service.http import Call, encode, json_answer
 from tsucb.service.keys import ADMINISTER
@@ -34,7 +35,9 @@ from tsucb.service.service import Service, check_text
 WRONG = "InvalidEvaluationContract"
 EVALUATION, IMPORTANCE = "evaluation", "importance"  # kinds of documents
 STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
+INTERNAL = "custom", "policies", "server"  # what documents have and answers do not
 SPAN = 300.0  # seconds
+RETRY = 1.0  # seconds, before an evaluation that the store did not take is written again
 SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
 
 
@@ -61,6 +64,7 @@ class SeriesQuery(msgspec.Struct, rename="camel"):
 # Evaluations and feature importances are documents of the store, in the words of the clients. An
 # evaluation has `custom`, the arguments of policies by their names, and `policies`, each with its
 # `spans`: when five minutes begin, and number, sum and sum of squares of what decisions contribute.
+# `server` is the name of the store of the process that makes it.
 
 
 def evaluate(
@@ -129,6 +133,7 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
         "optimalPolicy": None,
         "status": "Running",
         "description": "",
+        "server": call.service.store.name,
     }
     await keep(call, evaluation)
     running, name = call.protocol.running, (call.loop.name, id)
@@ -160,10 +165,14 @@ async def run(call: Call, evaluation: dict[str, Any], start: float, end: float) 
                 "asked", evaluate, call.service, call.loop, evaluation, start, end
             )
         evaluation["status"] = "Succeeded"
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, Problem) as error:
         evaluation |= {"status": "Failed", "description": str(error)}
-    if evaluation["id"] in await call.service.documents(call.loop, EVALUATION):
-        await keep(call, evaluation)
+    while True:
+        with contextlib.suppress(StoreError):
+            if evaluation["id"] in await call.service.documents(call.loop, EVALUATION):
+                await keep(call, evaluation)
+            return
+        await asyncio.sleep(RETRY)  # the store is away
 
 
 @ROUTES.add(
@@ -227,15 +236,20 @@ def kind_of(call: Call) -> str:
 
 
 async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
-    """Return the documents of a kind by their ids; evaluations that a restart cut off failed."""
-    before = list(call.protocol.running)  # one may end while it is read
+    """Return the documents of a kind by their ids; evaluations whose server is gone failed."""
+    store, running = call.service.store, call.protocol.running
+    servers, before = await asyncio.to_thread(store.servers), list(running)
     bodies = await call.service.documents(call.loop, kind)
     found = await asyncio.to_thread(
         lambda: {id: msgspec.json.decode(body) for id, body in bodies.items()}
     )
+    # One may have ended, and its server stopped, while the documents were read.
+    servers |= await asyncio.to_thread(store.servers)
     for id, each in found.items():
+        here = each.get("server") == store.name
         name = call.loop.name, id
-        if each["status"] == "Running" and name not in (*before, *call.protocol.running):
+        goes_on = name in (*before, *running) if here else each.get("server") in servers
+        if each["status"] == "Running" and not goes_on:
             each |= {"status": "Failed", "description": "the service was restarted"}
     return found
 
@@ -250,7 +264,7 @@ async def one_of(call: Call) -> dict[str, Any]:
 
 def as_answer(found: dict[str, Any], call: Call) -> dict[str, Any]:
     """Return a document as the client's generation has it: before 2022 with all results."""
-    answer = {name: value for name, value in found.items() if name not in ("custom", "policies")}
+    answer = {name: value for name, value in found.items() if name not in INTERNAL}
     if call.version == CURRENT or "policies" not in found:
         return answer
     results = [
