@@ -737,6 +737,16 @@ def test_claims_about_the_authors_search_come_with_it():
     assert [c.agrees for c in claims if "as the authors searched it" in c.statement] == [None, None]
 
 
+def test_two_kinds_of_ids_are_kept_apart():
+    """The checks say IDS, and mean that of the paper's 1,000 samples if it was measured."""
+    percent = {"TS": 100, "TS-UCB(100)": 66.6, "IDS(1000)": 66.6 * 1.056, "IDS(10)": 90}
+    claims = section_4_1_1(invented_rows(percent), 25, tuple(percent))
+    [ids] = [c for c in claims if c.paper == "+5.6 %"]
+    assert (ids.measured, ids.agrees) == ("+5.6 ± 0.0 %", True)
+    [well] = [c for c in claims if c.statement.startswith("IDS performs well")]
+    assert "highest 70.3 %" in well.measured
+
+
 def test_figure_1_from_end_to_end(tmp_path):
     experiment = Figure1.at(
         "quick",
@@ -780,7 +790,7 @@ def test_ridge_bounds_are_those_of_the_paper():
 
 def test_escapes_are_counted_by_side():
     distances = np.array([[0.2, 1.5, -0.3], [-1.1, 0.0, -2.0], [0.9, -0.9, 0.0]])
-    assert count_escapes(distances, 3) == (3, 1, 1, 2.0)
+    assert count_escapes(distances) == (3, 1, 1, 2.0)
     rng = np.random.default_rng(0)
     assert k_armed_escapes(10, 1000, rng)[:3] == (1000, 0, 0)
     escapes = linear_escapes(2, 10, 200, rng)

@@ -1,7 +1,8 @@
 """The confidence bounds of the paper's Section 3, and how often a mean is outside them.
 
 Lemma 1 says that at any step a mean lies above its upper bound, or below its lower bound, with
-probability at most T⁻³. Its proof covers any policy, and so do the two counts here.
+probability at most T⁻³, whatever the policy. `k_armed_escapes` and `linear_escapes` count how
+often that happens.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from tsucb.sets.rules import ThetaBelief, theta
 
 
 class RidgeState(State):
-    """The same data seen twice: by the true prior, and by ridge regression."""
+    """The states of two models of the same data: with the true prior, and ridge regression."""
 
     posterior: LinearState = nested(LinearState)
     ridge: LinearState = nested(LinearState)
@@ -33,11 +34,11 @@ class RidgeState(State):
 
 
 class RidgeLinear(Model):
-    """The linear model of Theorem 2: posterior draws, but estimate and radius from V = I + Σ XXᵀ.
+    """The linear model of Theorem 2: draws from the posterior, intervals from V = I + Σ XXᵀ.
 
     The paper's estimate is ⟨X, V⁻¹ Σ X R⟩ and its radius is proportional to ‖X‖_{V⁻¹}
-    (equation 7), whatever the prior. Both are mean and standard deviation of a linear model
-    whose prior variance is the noise variance.
+    (equation 7), whatever the prior. They are the mean and the standard deviation of a linear
+    model whose prior variance is the noise variance.
 
     Parameters
     ----------
@@ -58,11 +59,11 @@ class RidgeLinear(Model):
         values["ridge"] = Linear(known.features, known.noise, prior_covariance=known.noise**2)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of both."""
+        """Return the sizes of both states."""
         return self.posterior.sizes()
 
     def prior(self, state: RidgeState, rng: np.random.Generator | None = None) -> None:
-        """Give both their prior."""
+        """Set both states to their prior, in place."""
         self.posterior.prior(state.posterior)
         self.ridge.prior(state.ridge)
 
@@ -107,7 +108,7 @@ def theorem_1(arms: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def theorem_2(features: int, horizon: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bound for arms of length 1, ‖θ‖ ≤ S = 1 and noise with r = 1.
+    """Return the bound on the Bayes regret for unit arms, ‖θ‖ ≤ S = 1 and noise with r = 1.
 
     It is B + T⁻² + 12 √(2T), B = 8 √(T d log(1 + T/d)) (1 + √(6 log T + d log(1 + T/d))).
 
@@ -121,9 +122,10 @@ def theorem_2(features: int, horizon: NDArray[np.float64]) -> NDArray[np.float64
 
 
 class Escapes(NamedTuple):
-    """In how many of all replications the mean was ever above, and ever below, its bounds.
+    """In how many replications the mean was ever above its upper bound, or below its lower.
 
-    `closest` is the largest distance from the estimate, in radii; 1 is the bound.
+    `closest` is the largest distance from the estimate in any replication, in radii: 1 is at the
+    bound.
     """
 
     replications: int
@@ -132,23 +134,26 @@ class Escapes(NamedTuple):
     closest: float
 
 
-def count_escapes(distances: NDArray[np.float64], replications: int) -> Escapes:
-    """Count escapes from signed distances to the mean, in radii, one row per replication."""
+def count_escapes(distances: NDArray[np.float64]) -> Escapes:
+    """Count escapes in signed distances, in radii, of the mean from its estimate.
+
+    `distances` has a row for each replication.
+    """
     above, below = distances.max(axis=1), -distances.min(axis=1)
     closest = float(max(above.max(), below.max()))
-    return Escapes(replications, int((above > 1).sum()), int((below > 1).sum()), closest)
+    return Escapes(len(distances), int((above > 1).sum()), int((below > 1).sum()), closest)
 
 
 def k_armed_escapes(horizon: int, replications: int, rng: np.random.Generator) -> Escapes:
     """Count how often a Bernoulli mean is ever outside average ± √(3 log T / n), n = 1, …, T.
 
-    The mean is Beta(1, 1). An arm's bounds at any step of any policy are those after some
-    number n ≤ T of its rewards, so this counts at least as many escapes as any policy meets.
+    The mean is Beta(1, 1). An arm's bounds at a step depend on its n ≤ T rewards so far, and this
+    checks every n, so it counts at least as many escapes as any policy meets.
     """
     mean = rng.random((replications, 1))
     n = np.arange(1, horizon + 1)
     average = np.cumsum(rng.random((replications, horizon)) < mean, axis=1) / n
-    return count_escapes((mean - average) / np.sqrt(3 * np.log(horizon) / n), replications)
+    return count_escapes((mean - average) / np.sqrt(3 * np.log(horizon) / n))
 
 
 def linear_escapes(
@@ -157,8 +162,9 @@ def linear_escapes(
     """Count how often θ is ever outside the ellipsoid ‖θ − θ̂‖_V ≤ √(d log(T²(1 + t))) + 1.
 
     θ ~ N(0, I/(16 d)), noise N(0, 1). Arms are all unit vectors, and the policy is Thompson
-    sampling with the ridge posterior. Outside the ellipsoid some arm's mean is outside its
-    bounds, on both sides (the arm −X has the bounds of X mirrored), so one count serves both.
+    sampling with the ridge posterior. If θ is outside the ellipsoid, the mean of some arm X is
+    outside its bounds; that of −X, whose bounds are mirrored, then is so on the other side. One
+    count serves both sides.
     """
     d = features
     theta = rng.standard_normal((replications, d)) / np.sqrt(16 * d)
@@ -178,4 +184,4 @@ def linear_escapes(
         norm = np.sqrt(np.einsum("ri,rij,rj->r", error, V, error))
         radius = np.sqrt(d * np.log(horizon**2 * (1 + t))) + 1
         farthest[:, 0] = np.maximum(farthest[:, 0], norm / radius)
-    return count_escapes(np.hstack([farthest, -farthest]), replications)
+    return count_escapes(np.hstack([farthest, -farthest]))

@@ -1,6 +1,6 @@
 """Figure 1: regret relative to Thompson sampling on 25 synthetic contextual bandits.
 
-Below the experiment are the sentences of Section 4.1.1, each beside what was measured.
+Below the experiment are the checks of the sentences of Section 4.1.1.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import pandas as pd
 from tsucb.environments import ContextualLinearBandit
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.figures import Figure, colour_key, heat_map, new_figure
-from tsucb.paper.experiments.claims import Check, Finding, both
+from tsucb.paper.experiments.claims import Check, Claim, Finding, both
 from tsucb.paper.experiments.experiment import Cell, check_names
 from tsucb.paper.experiments.percentages import (
+    TS,
     Percentages,
+    check_percentages,
     count_below,
     counting,
     exceeds_by,
@@ -28,7 +30,7 @@ from tsucb.paper.experiments.percentages import (
     mean_is_above,
     mean_is_near,
 )
-from tsucb.paper.experiments.regret import GREEDY, HUNDRED, ONE, TS, UCB, RegretExperiment
+from tsucb.paper.experiments.regret import GREEDY, HUNDRED, ONE, UCB, RegretExperiment
 from tsucb.policies import OFUL
 from tsucb.policies.names import samples_of
 
@@ -41,17 +43,17 @@ NOISES = (0.05, 0.1, 0.5, 1.0, 2.0)
 INSTANCES = tuple((arms, noise) for arms in ARMS for noise in NOISES)
 POLICIES = (TS, ONE, HUNDRED, GREEDY, UCB, "IDS(1000)")
 FEATURES = 10
-IDS, GRID = "IDS", "IDS-grid"  # of any number of samples; IDS as the authors searched it
+IDS, GRID = "IDS", "IDS-grid"  # with any number of samples; GRID with the authors' grid search
 ALL_CELLS = "all 25 cells"
 NEAR = 1.0  # percentage points within which a figure of the paper comes out
 HALF, MANY = 60, 5  # "almost halves regret in many instances": at most 60 % in 5 cells
 WELL = 105  # "performs well compared to TS": at most 105 %
 SIMILAR = 10  # "similar": within 10 points
-ALMOST_ALWAYS, OFTEN = 20, 9  # cells
+ALMOST_ALWAYS, OFTEN = 20, 9  # "almost always" and "often": in this many cells
 
 
 def parse_cell(text: str) -> tuple[int, float]:
-    """Return the cell that is written as arms:noise on the command line.
+    """Return the cell written as arms:noise on the command line.
 
     >>> parse_cell("60:0.05")
     (60, 0.05)
@@ -147,7 +149,7 @@ class Figure1(RegretExperiment):
         columns = 1 if narrow else 3
         lines = -(-(len(self.rivals) + 1) // columns)
         arms, noises = list(dict.fromkeys(summary.arms)), list(dict.fromkeys(summary.noise))
-        # On a phone the last line holds nothing but the colour scale.
+        # On a phone the last line holds only the colour scale.
         heights = [2.5] * (lines - 1) + [0.8] if narrow else [2.9] * lines
         figure = new_figure(4.2 if narrow else 10.5, sum(heights))
         panels = figure.subplots(lines, columns, squeeze=False, height_ratios=heights).ravel()
@@ -179,35 +181,36 @@ class Figure1(RegretExperiment):
         panel.set_ylim(0, 200)
         panel.set_xticks([0, self.horizon // 2], ["0", f"{self.horizon // 2:,}"])
 
-    @property
-    def plain_names(self) -> dict[str, str]:
-        """The policies by their names in the checks."""
-        return {plain_name(policy): policy for policy in self.policies}
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        """Return every sentence of Section 4.1.1; all of them are about all 25 cells.
 
-    def checks(self) -> list[Check[Percentages]]:
-        """Return every sentence of Section 4.1.1, which are about all 25 cells, in its order."""
-        checks = [*CHECKS]
-        if GRID in self.plain_names:
-            checks += excess_checks(GRID, "IDS as the authors searched it")
-        return [check._replace(needs=(ALL_CELLS, *check.needs)) for check in checks]
+        The checks say IDS for IDS of any number of samples: the paper's 1,000 if measured.
+        """
+        chosen = {plain_name(name): name for name in sorted(self.policies, key=is_the_papers)}
+        names = {name: plain for plain, name in chosen.items()}
+        kept = rows[rows.policy.isin(names)]
+        percentages = Percentages(kept.assign(policy=kept.policy.map(names)), self.axes)
+        have = {*chosen, *[ALL_CELLS] * (len(self.instances) == len(INSTANCES))}
+        searched = excess_checks(GRID, "IDS as the authors searched it") if GRID in chosen else []
+        checks = [c._replace(needs=(ALL_CELLS, *c.needs)) for c in (*CHECKS, *searched)]
 
-    def measured(self) -> set[str]:
-        return {*self.plain_names, *[ALL_CELLS] * (len(self.instances) == len(INSTANCES))}
+        def doubt(check: Check[Percentages]) -> str:
+            others = [chosen[kind] for kind in (IDS, GRID) if kind in check.needs]
+            others = [name for name in others if not is_the_papers(name)]
+            return f"with {others[0]}" if check.exact and others else ""
 
-    def doubt(self, check: Check[Percentages]) -> str:
-        for kind in {IDS, GRID} & {*check.needs} if check.exact else ():
-            if self.plain_names[kind] != f"{kind}(1000)":
-                return f"with {self.plain_names[kind]}"
-        return ""
-
-    def evidence(self, rows: pd.DataFrame) -> Percentages:
-        return super().evidence(rows.assign(policy=rows.policy.map(plain_name)))
+        return check_percentages(checks, percentages, have, doubt)
 
 
 def plain_name(policy: str) -> str:
-    """Return the policy's name, that of IDS and IDS-grid without their number of samples."""
+    """Return the policy's name, for IDS and IDS-grid without the number of samples."""
     name = policy.partition("(")[0]
     return name if name in (IDS, GRID) else policy
+
+
+def is_the_papers(policy: str) -> bool:
+    """Return whether a policy, if it is a kind of IDS, has the paper's 1,000 samples."""
+    return plain_name(policy) == policy or policy.endswith("(1000)")
 
 
 def below_everywhere(

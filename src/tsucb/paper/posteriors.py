@@ -1,6 +1,6 @@
-"""Does TS-UCB improve on Thompson sampling whatever the posterior of a network is?
+"""Does TS-UCB improve on Thompson sampling with other posteriors of a network?
 
-Table 2 of the paper has one posterior, Neural-Linear's. Here are its datasets with three more.
+Table 2 of the paper has one posterior, Neural-Linear's. This experiment adds three.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, Neur
 from tsucb.pages.figures import legend_above, panel_for_each, style
 from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
 from tsucb.paper.experiments.experiment import Cell, check_names
-from tsucb.paper.experiments.percentages import relative_regret
-from tsucb.paper.experiments.regret import TS, RegretExperiment, name_axes
+from tsucb.paper.experiments.percentages import TS, relative_regret
+from tsucb.paper.experiments.regret import RegretExperiment, name_axes
 from tsucb.paper.table2 import RUNS, WHEEL, Table2, draw_interval, finish_panel, present
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-MEMBERS = 5  # of the ensemble, as in the paper that proposed it
+MEMBERS = 5  # of the ensemble, as in the paper that proposed deep ensembles
 POSTERIORS: dict[str, Callable[..., Any]] = {
     "Neural-Linear": NeuralLinear,
     "deep ensemble": partial(DeepEnsemble, members=MEMBERS),
@@ -34,19 +34,19 @@ POSTERIORS: dict[str, Callable[..., Any]] = {
 REFERENCE, ENSEMBLE, *_ = POSTERIORS
 RIVALS = ("TS-UCB(1)", "TS-UCB(100)")
 POLICIES = (TS, *RIVALS)
-TOGETHER = 100  # runs of an ensemble that train at once; of one network, all
-QUICK = ("statlog",)  # a small dataset beside the wheel, which needs no data
+TOGETHER = 100  # runs of an ensemble that train at once; with other posteriors, all runs do
+SMALL = "statlog"  # a dataset for a quick look, beside the wheel, which needs no data
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posteriors(Table2):
     """The datasets of Table 2, each with four posteriors and three policies.
 
-    All posteriors and policies of a run meet the same rows.
+    In a run all posteriors and policies meet the same rows.
 
     Parameters
     ----------
-    posteriors : of the names in `POSTERIORS`
+    posteriors : some of the names in `POSTERIORS`
     batches : mini-batches of a training
     """
 
@@ -65,8 +65,8 @@ class Posteriors(Table2):
     def at(cls, scale: str, **chosen: Any) -> Self:
         """Return the experiment at a scale; quick takes the wheel, and a small dataset if found."""
         if scale == "quick" and chosen.get("datasets") is None:
-            found = present(chosen.get("data_dir"))
-            chosen["datasets"] = (WHEEL, *(name for name in QUICK if name in found))
+            found = SMALL in present(chosen.get("data_dir"))
+            chosen["datasets"] = (WHEEL, SMALL) if found else (WHEEL,)
         return super().at(scale, **chosen)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Posteriors(Table2):
         return POSTERIORS[str(cell[1])](environment.context_shape[0], training=training)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        return relative_regret(rows, list(self.axes))
+        return relative_regret(rows, self.axes)
 
     def notes(self) -> list[str]:
         notes = RegretExperiment.notes(self)
@@ -102,10 +102,10 @@ class Posteriors(Table2):
                 f"{self.batches} mini-batches a training; in full it is {RUNS} runs, as long and "
                 "as much training as in the paper's Table 2."
             )
-        if missing := [name for name in QUICK if name not in self.datasets]:
+        if SMALL not in self.datasets:
             notes.append(
-                f"Without {', '.join(missing)}: not asked for, or not found; `tsucb data list` "
-                "shows where datasets belong."
+                f"Without {SMALL}: not asked for, or not found; `tsucb data list` shows where "
+                "datasets belong."
             )
         return notes
 
@@ -150,7 +150,7 @@ class Posteriors(Table2):
 
 
 def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Finding:
-    """Check that intervals lie below 100 somewhere, and above 100 nowhere.
+    """Check that intervals lie below 100 on some dataset, and above 100 on none.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"posterior": "p", "policy": "x", "percent_of_ts": [90.0, 97.0],
@@ -166,7 +166,7 @@ def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Findi
 
 
 def dot(policy: str) -> dict[str, Any]:
-    """Return the look of a policy's mean: hollow where its line would be dashed."""
+    """Return matplotlib's options for a policy's dot: hollow where its line would be dashed."""
     import matplotlib
 
     look = style(policy)

@@ -1,6 +1,6 @@
 """Table 1: personalised news articles, day by day, from a click log.
 
-Below the experiment are the sentences of Section 4.2.1, each beside what was measured.
+Below the experiment are the checks of the sentences of Section 4.2.1.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, both
 from tsucb.paper.experiments.experiment import Cell
 from tsucb.paper.experiments.percentages import (
     Percentages,
+    check_percentages,
     interval,
     lower_in,
     mean_is_above,
@@ -61,10 +62,10 @@ PAPER = {
 }
 PAPER[FIRST] = PAPER["Greedy"]  # the paper does not say how its Greedy breaks ties
 NEAR, SIMILAR = 1.0, 15.0  # points: of the paper's figure, and of TS
-# Generated days have a tenth of the lines of real ones. A run takes a larger share of them, to last
-# about as long, and an article needs fewer impressions for a click model.
+# Generated days have a tenth of the lines of real ones. So that runs last about as long, each takes
+# a larger share of the visits; and an article needs fewer impressions for a click model.
 SMALL = {"lines": 200_000, "fraction": 0.1, "impressions": 1_000}
-PREPARING = Lock()  # tasks are threads, and a day is read once
+READING = Lock()  # tasks are threads, and each day must be read only once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,8 @@ class Table1(RegretExperiment):
     Parameters
     ----------
     days : how many days of the log, from the first
-    fraction : share of a day's visits in a run; every run draws its own
-    impressions : articles displayed more often get a click model and can be arms
+    fraction : share of a day's visits in a run; every run draws its own visits
+    impressions : articles displayed more often than this get a click model and can be arms
     log : folder of the log's files; without one, a log is generated
     lines : of a generated day
     strict : whether malformed lines of the log are an error
@@ -100,7 +101,7 @@ class Table1(RegretExperiment):
 
     @classmethod
     def at(cls, scale: str, **chosen: Any) -> Self:
-        """Return the experiment at a scale; without a log, its days are small."""
+        """Return the experiment at a scale; without a log, the generated days are small."""
         small = {} if chosen.get("log") is not None else SMALL
         return super().at(scale, **small | {k: v for k, v in chosen.items() if v is not None})
 
@@ -112,7 +113,7 @@ class Table1(RegretExperiment):
             self.files()
 
     def settings(self) -> dict[str, Any]:
-        """Return what decides the numbers; files of the log count by name, size and checksum."""
+        """Return what decides the numbers: for the log, the files' names, sizes and checksums."""
         if self.log is None:
             log = f"generated, {self.lines} lines a day"
         else:
@@ -143,8 +144,8 @@ class Table1(RegretExperiment):
         return files
 
     def read(self, path: Path) -> tuple[NewsBandit, tuple[SkippedLines, ...]]:
-        """Return the bandit of one file of the log, and what was skipped in it."""
-        with PREPARING:
+        """Return the bandit of one file of the log, and the lines skipped in it."""
+        with READING:
             return read_bandit(path, self.fraction, self.impressions, self.strict)
 
     def environment(self, cell: Cell) -> NewsBandit:
@@ -165,12 +166,12 @@ class Table1(RegretExperiment):
         return 5 if policy.startswith("IDS") else 10
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Return the time of updating 136 × 136 numbers a step, and of draws for ten arms."""
+        """Return the seconds of updating 136 × 136 numbers a step, and of draws for ten arms."""
         return 1.0 + 0.007 * samples_of(policy)
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         days = super().summary(rows)
-        # All runs of all days, each still paired with the run of TS on the same day.
+        # All runs of all days as one cell, each still paired with the run of TS on the same day.
         together = rows.assign(run=rows.day * self.runs + rows.run)
         overall = relative_regret(together, []).assign(day=OVERALL)
         table = pd.concat([days.astype({"day": object}), overall], ignore_index=True)
@@ -198,7 +199,7 @@ class Table1(RegretExperiment):
         return notes
 
     def heading(self, text: str) -> str:
-        """Return the heading of a panel, which says whether the log is generated."""
+        """Return the heading of a panel, marked if the log is generated."""
         return text + " · generated log" * self.generated
 
     def draw_cell(self, panel: Axes, rows: pd.DataFrame, cell: Cell) -> None:
@@ -227,47 +228,48 @@ class Table1(RegretExperiment):
         heat_map(bottom, lines, ["measured", "paper"], short, "overall")
         return figure
 
-    def checks(self) -> list[Check[Percentages]]:
-        return section_4_2_1(self.days)
-
-    def doubt(self, check: Check[Percentages]) -> str:
-        """A generated log can decide on the order of the policies, not on the paper's figures."""
-        return "needs the licensed log" if self.generated and check.exact else ""
-
-    def evidence(self, rows: pd.DataFrame) -> Percentages:
-        return Days(rows, self.axes)
-
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        label = " (generated log)" * self.generated
-        found = super().claims(rows, summary)
-        return [claim._replace(measured=claim.measured + label) for claim in found]
+        """Return every sentence of Section 4.2.1.
+
+        A generated log can decide on the order of the policies, not on the paper's figures.
+        """
+        generated = self.generated
+        claims = check_percentages(
+            section_4_2_1(self.days),
+            Days(rows, self.axes),
+            self.policies,
+            lambda check: "needs the licensed log" if generated and check.exact else "",
+        )
+        label = " (generated log)" * generated
+        return [claim._replace(measured=claim.measured + label) for claim in claims]
 
 
 @lru_cache(maxsize=DAYS)
 def read_bandit(
     path: Path, fraction: float, impressions: int, strict: bool
 ) -> tuple[NewsBandit, tuple[SkippedLines, ...]]:
-    """Return the bandit of one file of the log, and what was skipped in it."""
+    """Return the bandit of one file of the log, and the lines skipped in it."""
     day = read_day(path, strict=strict)
     clicks = fit_clicks(day, impressions=impressions)
     return NewsBandit.of(day, clicks, fraction), day.problems
 
 
 class Days(Percentages):
-    """Percentages of TS by day; a mean over several days is over all of their runs."""
+    """Percentages of TS by day; a mean over several days is the mean over all of their runs."""
 
     def interval(self, policy: str, **where: Any) -> Interval:
         return interval(self.of(policy, **where).reshape(1, -1))
 
 
-def in_this_order(p: Percentages) -> Finding:
+def ids_is_between(p: Percentages) -> Finding:
+    """Check that IDS has more regret than TS-UCB(100) and less than TS-UCB(1)."""
     steps = [interval(p.difference(*pair).reshape(1, -1)) for pair in ((HUNDRED, IDS), (IDS, ONE))]
     text = " · ".join(f"{p.interval(name).mean:.1f}" for name in (HUNDRED, IDS, ONE))
     return text, both(*(step.is_below(0) for step in steps))
 
 
 def section_4_2_1(days: int) -> list[Check[Percentages]]:
-    """Return the sentences of Section 4.2.1 for a log of some days."""
+    """Return the checks of the sentences of Section 4.2.1, for a log of this many days."""
     others = [name for name in POLICIES if name != HUNDRED]
     lowest = f"{HUNDRED} has the lowest regret on most days"
     share = "Overall, the regret of {} is this share of that of TS"
@@ -287,7 +289,7 @@ def section_4_2_1(days: int) -> list[Check[Percentages]]:
             "88.2 · 88.6 · 89.9",
             "overall in this order",
             (HUNDRED, IDS, ONE),
-            in_this_order,
+            ids_is_between,
         ),
         mean_is_near(
             "Greedy performs similarly to TS", "102.3 %, from 88.5 to 122.3", GREEDY, 100, SIMILAR

@@ -1,12 +1,12 @@
 """Table 2: Neural-Linear on the seven datasets of the deep bandit benchmark.
 
-Below the experiment are the sentences of Section 4.3.1, each beside what was measured.
+Below the experiment are the checks of the sentences of Section 4.3.1.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from threading import Lock
@@ -21,10 +21,12 @@ from tsucb.models import NeuralLinear, Training
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.figures import panel_for_each, style
 from tsucb.paper import datasets as benchmark
-from tsucb.paper.experiments.claims import Check, Finding, Interval, Verdict, both
+from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, Verdict, both
 from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
 from tsucb.paper.experiments.percentages import (
+    TS,
     Percentages,
+    check_percentages,
     count_below,
     counting,
     interval,
@@ -37,7 +39,6 @@ from tsucb.paper.experiments.regret import (
     IDS,
     ONE,
     POLICIES,
-    TS,
     UCB,
     RegretExperiment,
     name_axes,
@@ -68,13 +69,13 @@ SIX = tuple(name for name in PAPER if name != "mushroom")
 ENOUGH = 30  # of the 35 entries
 NEAR = 3.0  # percentage points
 HORIZON = 10_000
-MOST_STEPS = 1_000_000  # networks train on every step, so all stay in memory
+MOST_STEPS = 1_000_000  # networks train on all steps so far, so all stay in memory
 FINANCIAL_HORIZON = 3_000  # the paper's, for the 3,713 rows of that dataset
 RUNS = 200
 WHEEL = "wheel"
 MOST_ON_DEVICE = 8  # tasks that share an accelerator: each has a context of its own there
 
-LOADING = Lock()  # so that threads read a dataset once
+LOADING = Lock()  # threads must read a dataset only once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Table2(RegretExperiment):
 
     @classmethod
     def at(cls, scale: str, **chosen: Any) -> Self:
-        """Return the experiment at a scale; quick takes the datasets found, or the wheel."""
+        """Return the experiment at a scale; quick takes the datasets found, else the wheel."""
         if scale == "quick" and chosen.get("datasets") is None:
             chosen["datasets"] = present(chosen.get("data_dir")) or (WHEEL,)
         return super().at(scale, **chosen)
@@ -125,18 +126,18 @@ class Table2(RegretExperiment):
         return self.horizon or (FINANCIAL_HORIZON if cell == ("financial",) else HORIZON)
 
     def block(self, cell: Cell, policy: str) -> int:
-        """Return all runs: their networks train together."""
+        """Return all runs, as their networks train together."""
         return self.runs
 
     def seconds(self, cell: Cell, policy: str) -> float:
-        """Return a time of training that grows with the features, and of deciding with samples."""
+        """Return the seconds of training, which grow with d, and of deciding, with the samples."""
         features, arms = size(str(cell[0]))
         per_step = 1.0 + features / 100 + arms * samples_of(policy) / 10_000
         return self.steps(cell) * per_step
 
     def workers(self) -> int:
         """Return enough tasks to keep an accelerator busy; without one, a task per core."""
-        # Looking for an accelerator must not allocate its memory.
+        # Looking for an accelerator would otherwise allocate its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         if import_jax().default_backend() == "cpu":
             return cores()
@@ -151,12 +152,12 @@ class Table2(RegretExperiment):
             return bandit(str(cell[0]), self.data_dir)
 
     def model(self, cell: Cell, environment: Any) -> Any:
-        """Return the model of a cell, which can train on every step of a run."""
+        """Return the model of a cell, with room to train on every step of a run."""
         training = Training(memory=self.steps(cell))
         return NeuralLinear(environment.context_shape[0], training=training)
 
     def world_seed(self, cell: Cell) -> int:
-        """Return the seed of a dataset: all models meet the same rows."""
+        """Return the seed of a dataset; with it all models and policies meet the same rows."""
         return cell_seed(self.seed, cell[0])
 
     def prepare(self) -> None:
@@ -241,15 +242,15 @@ class Table2(RegretExperiment):
         name_axes(figure, "regret in % of TS")
         return figure
 
-    def checks(self) -> Sequence[Check[Percentages]]:
-        """Return every entry that was measured, then every sentence of Section 4.3.1."""
-        return [*entries(self.datasets, self.policies), *SENTENCES]
-
-    def measured(self) -> Collection[str]:
-        return {*self.policies, *self.datasets}
-
-    def doubt(self, check: Check[Percentages]) -> str:
-        return "" if self.comparable else "other horizons than the paper's"
+    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
+        """Return every measured entry of the table, then every sentence of Section 4.3.1."""
+        doubt = "" if self.comparable else "other horizons than the paper's"
+        return check_percentages(
+            [*entries(self.datasets, self.policies), *SENTENCES],
+            Percentages(rows, self.axes),
+            {*self.policies, *self.datasets},
+            lambda check: doubt,
+        )
 
 
 def import_jax() -> Any:
@@ -281,13 +282,13 @@ def bandit(name: str, data_dir: str | None) -> Any:
 
 
 def draw_interval(panel: Axes, row: Any, place: float, colour: str, **dot: Any) -> None:
-    """Draw a percentage of the summary and its interval on a line of a panel."""
+    """Draw a row's percentage and its interval as a dot on a line, at height `place`."""
     panel.plot([row.ci95_low, row.ci95_high], [place, place], color=colour)
     panel.plot(row.percent_of_ts, place, "o", **{"color": colour} | dot)
 
 
 def finish_panel(panel: Axes, title: str, lines: Sequence[str]) -> None:
-    """Name a panel and its lines, and mark the 100 % of TS."""
+    """Set the title of a panel and the names of its lines, and mark the 100 % of TS."""
     panel.axvline(100, linewidth=0.8, linestyle=":", color=style(TS)["color"])
     panel.set_yticks(range(len(lines)), lines)
     panel.invert_yaxis()
@@ -295,16 +296,16 @@ def finish_panel(panel: Axes, title: str, lines: Sequence[str]) -> None:
 
 
 def paper_entry(dataset: str, policy: str) -> tuple[float, float] | None:
-    """Return the paper's percentage and half-width for a policy, None if it has none.
+    """Return the paper's percentage and half-width for a policy, None if it prints none.
 
-    Our Greedy chooses at random among arms that look equally good. The paper's must have taken
-    the first: an arm that never paid has a posterior mean of exactly 0, so such ties are common.
+    Our Greedy breaks ties at random, the paper's must have taken the first arm. Ties are common: an
+    arm that never paid has a posterior mean of exactly 0.
     """
     return PAPER.get(dataset, {}).get(GREEDY if policy == FIRST else policy)
 
 
 def entry_agrees(dataset: str, policy: str, p: Percentages) -> Verdict:
-    """Compare the interval with the paper's: no if they are apart, None if ours is too wide."""
+    """Return no if the interval and the paper's do not overlap, None if ours is too wide."""
     entry = paper_entry(dataset, policy)
     assert entry is not None
     found, (paper, half_width) = p.interval(policy, dataset=dataset), entry
@@ -314,12 +315,12 @@ def entry_agrees(dataset: str, policy: str, p: Percentages) -> Verdict:
 
 
 def entry_comes_out(dataset: str, policy: str, p: Percentages) -> Finding:
-    """Check one entry of the paper's table."""
+    """Check whether an entry of the paper's table comes out; for mushroom, find medians too."""
     found = p.interval(policy, dataset=dataset)
     measured = f"{found.mean:.1f} ({found.low:.1f} to {found.high:.1f})"
     if dataset == "mushroom":
-        ours, theirs = (np.median(p.regret[name].loc[dataset]) for name in (policy, TS))
-        measured += f"; of medians {100 * ours / theirs:.1f}"
+        median = p.rows[p.rows.dataset == dataset].groupby("policy").regret.median()
+        measured += f"; of medians {100 * median[policy] / median[TS]:.1f}"
     return measured, entry_agrees(dataset, policy, p)
 
 
@@ -330,7 +331,7 @@ def most_entries_come_out(p: Percentages) -> Finding:
 
 
 def ids_exceeds_by(policy: str, paper: float, p: Percentages) -> Finding:
-    """Check by how much IDS exceeds the policy, from the means of the table as in the paper."""
+    """Check by how much IDS exceeds the policy: as in the paper, from the means in the table."""
     ratios, errors = [], []
     for name in SEVEN:
         ours, theirs = p.interval(IDS, dataset=name), p.interval(policy, dataset=name)
@@ -358,7 +359,7 @@ def ucb_is_outperformed(p: Percentages) -> Finding:
 
 
 def six(policy: str, p: Percentages) -> Floats:
-    """Return the percentages on every dataset but mushroom."""
+    """Return the percentages on the six datasets other than mushroom."""
     return np.vstack([p.of(policy, dataset=name) for name in SIX])
 
 

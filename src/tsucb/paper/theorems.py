@@ -1,6 +1,6 @@
 """Theorems 1 and 2: Bayes regret of TS-UCB against its bounds; Lemma 1: how often bounds fail.
 
-Below the experiment are their statements, each beside what was measured.
+Below the experiment are the checks of their statements.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ if TYPE_CHECKING:
 
 LEMMAS = ("lemma 1, K-armed", "lemma 1, linear")
 SIDES = ("above", "below")
-LONG = 100_000  # before this step, regret may still be in its first, linear stretch
+LONG = 100_000  # before this step, regret may still grow linearly
 OURS = "TS-UCB"
-ANY_OF_OURS = "TS-UCB with any number of samples"
 ON_THE_BALL = "theorem 2, ball"
-THEOREMS = {  # the bound, the letter of its size, and its form
+THEOREMS = {  # the bound, the letter for its size, and its order
     "theorem 1": (theorem_1, "K", "O(√(K T log T))"),
     "theorem 2": (theorem_2, "d", "O(d log T √T)"),
     ON_THE_BALL: (theorem_2, "d", "O(d log T √T)"),
 }
 POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(10)", "TS-UCB(100)", "UCB")
-ANY = "any"  # stands for a policy where a statement is about all policies
+ANY = "any"  # in place of a policy, for the lemmas: they hold for all policies
 LINEAR_ARMS = 50
 ESCAPE_FEATURES = 3
 BATCH = 10_000  # replications of a lemma in one run
@@ -65,11 +64,11 @@ class Theorems(Experiment):
 
     Parameters
     ----------
-    horizon : T, the longest
-    arms : K of Theorem 1, several
-    features : d of Theorem 2, several
-    ball_features : d of Theorem 2 on the unit ball, several
-    short_horizons : T of Lemma 1, where T⁻³ can be told from zero
+    horizon : the longest T
+    arms : values of K for Theorem 1
+    features : values of d for Theorem 2
+    ball_features : values of d for Theorem 2 on the unit ball
+    short_horizons : values of T for Lemma 1, short enough to tell T⁻³ from zero
     """
 
     horizon: int
@@ -99,7 +98,7 @@ class Theorems(Experiment):
             self.policy(name, "theorem 1")
 
     def policy(self, name: str, theorem: str) -> Any:
-        """Return the policy of a printed name; UCB has the bounds of the theorem's section."""
+        """Return the policy of a printed name; UCB has the confidence bounds of the theorem."""
         ucb = HoeffdingUCB(self.horizon) if theorem == "theorem 1" else OFUL()
         return named_policy(name, UCB=ucb)
 
@@ -137,7 +136,7 @@ class Theorems(Experiment):
         return 1e-6 * step * self.steps(cell)
 
     def checkpoints(self) -> Integers:
-        """Return the horizons: six in every decade from 100 to T."""
+        """Return the horizons at which regret is recorded: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1
         return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
 
@@ -167,7 +166,7 @@ class Theorems(Experiment):
         return {"regret": 0, "curve": self.checkpoints().size}
 
     def curves(self, rows: pd.DataFrame) -> Iterator[tuple[list[Any], Floats, Floats]]:
-        """Yield theorem, setting and policy; the curves (runs, n); the bound at n checkpoints."""
+        """Yield [theorem, setting, policy], the curves (runs, n) and the bound at n checkpoints."""
         horizons = self.checkpoints().astype(float)
         for kind, size in self.cells():
             bound, letter, _ = THEOREMS[str(kind)]
@@ -190,7 +189,7 @@ class Theorems(Experiment):
         return {"exponents": self.exponents(rows), "escapes": self.escapes(rows)}
 
     def exponents(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the slope of log regret over log T in the last decade, and that of the bound.
+        """Return the slopes of log regret and of the log bound over log T in the last decade.
 
         The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
         """
@@ -212,7 +211,7 @@ class Theorems(Experiment):
         return pd.DataFrame(table, columns=names.split(","))
 
     def escapes(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return how often a mean was outside its bounds, and the 95 % upper bound of that."""
+        """Return how often a mean was outside its bounds, and a 95 % upper bound of that rate."""
         table = []
         for lemma in LEMMAS:
             for T in self.short_horizons:
@@ -298,7 +297,7 @@ class Evidence(NamedTuple):
 
 
 def capitalise(name: str) -> str:
-    """Return the name with a capital at its beginning, and the others that it has.
+    """Return the name with its first letter, and no other, made a capital.
 
     >>> capitalise("lemma 1, K-armed")
     'Lemma 1, K-armed'
@@ -312,7 +311,7 @@ def all_below(low: pd.Series, high: pd.Series, bound: pd.Series) -> Verdict:
 
 
 def stays_below_the_bound(theorem: str, policy: str, e: Evidence) -> Claim:
-    """Return whether the regret of a policy is below the bound at every horizon."""
+    """Return the claim that the regret of a policy is below the bound at every horizon."""
     here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
     percent = float((100 * here.ci95_high / here.bound).max())
     return Claim(
@@ -325,12 +324,13 @@ def stays_below_the_bound(theorem: str, policy: str, e: Evidence) -> Claim:
 
 
 def grows_no_faster(theorem: str, e: Evidence) -> Claim:
-    """Return whether the regret of TS-UCB grows no faster than the bound."""
+    """Return the claim that the regret of TS-UCB grows no faster than the bound."""
     table = e.exponents[e.exponents.experiment == theorem]
     ours = table[table.policy.str.startswith(OURS)]
-    exponent, measured = table.exponent_of_bound.max(), f"not measured: {ANY_OF_OURS}"
-    verdict = None
-    if not ours.empty:
+    if ours.empty:
+        exponent, verdict = table.exponent_of_bound.max(), None
+        measured = f"not measured: {OURS} with any number of samples"
+    else:
         worst = ours.iloc[int((ours.exponent - ours.exponent_of_bound).argmax())]
         exponent = worst.exponent_of_bound
         measured = (
@@ -350,9 +350,9 @@ def grows_no_faster(theorem: str, e: Evidence) -> Claim:
 
 
 def rarely_escapes(lemma: str, side: str, e: Evidence) -> Claim:
-    """Return whether a mean rarely lies on one side of its bounds, as a lemma says."""
+    """Return the claim of a lemma that a mean rarely lies on one side of its bounds."""
     here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
-    longest, sign = here.iloc[-1], {"above": "U", "below": "L"}[side]
+    longest, sign = here.iloc[-1], "U" if side == "above" else "L"
     count, n = here.escapes.clip(lower=1), here.replications
     low = betaincinv(count, n - count + 1, 0.05)  # Clopper and Pearson
     return Claim(

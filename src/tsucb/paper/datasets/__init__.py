@@ -1,6 +1,6 @@
 """The seven datasets of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
 
-Each is read from its source's own files into an environment for `tsucb.simulate`.
+Each is an environment for `tsucb.simulate`, read from the files that its source publishes.
 """
 
 import os
@@ -13,7 +13,7 @@ __all__ = ["DATASETS", "Dataset", "data_folders", "fetch", "load"]
 
 
 def find(name: str) -> Dataset:
-    """Return the dataset of a name; raise ValueError with all names if there is none."""
+    """Return the dataset of a name; raise ValueError, with all names, if there is none."""
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; the datasets are {', '.join(DATASETS)}")
     return DATASETS[name]

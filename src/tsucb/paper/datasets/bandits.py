@@ -1,6 +1,6 @@
 """Bandits made from a table of data: classification, portfolios, jokes and mushrooms.
 
-Every run meets the rows in an order of its own.
+Every run draws its own order of the rows.
 
 Reference: Riquelme, Tucker and Snoek (2018), Deep Bayesian Bandits Showdown, Appendix A.
 """
@@ -34,7 +34,7 @@ def matrix(name: str, rows: ArrayLike) -> Floats:
 
 
 class Table(Environment):
-    """A bandit whose first field is a table (rows, features), of which a step takes a row."""
+    """A bandit whose first field is a table (rows, features); each step takes a row of it."""
 
     @property
     def rows(self) -> int:
@@ -53,12 +53,12 @@ class Table(Environment):
 
     @property
     def longest(self) -> int:
-        """The most steps a run can have: a row comes only once."""
+        """The most steps of a run: a row comes only once."""
         return self.rows
 
 
 class ClassificationBandit(Table):
-    """A row's features are the context, and the arm of its label pays 1, all others 0.
+    """A row's features are the context; the arm of its label pays 1, all others pay 0.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ class ClassificationBandit(Table):
 def new_world(rows, features, arms, drawn):  # type: ignore[no-untyped-def]
     """Return the world of a run before its first step, with room for `drawn` numbers.
 
-    Its parameters are the rows in the order of the run, which is final up to the current step, and
-    the numbers that are drawn once.
+    Its parameters are the rows in the order of the run, shuffled up to the current step, and the
+    numbers drawn once for the run.
     """
     parameters = np.arange(rows).astype(np.int32), np.zeros(drawn)
     return World(parameters, np.empty(features), np.zeros(arms), np.arange(arms), np.zeros(1))
@@ -106,7 +106,7 @@ def new_world(rows, features, arms, drawn):  # type: ignore[no-untyped-def]
 
 @compiled
 def next_row(world, step, rng):  # type: ignore[no-untyped-def]
-    """Draw one of the rows that have not come yet: a shuffle with one swap per step."""
+    """Draw a row that has not come yet, as one swap of a shuffle."""
     order, _ = world.parameters
     if step > order.size:
         raise ValueError("the run is longer than the table; shorten the horizon")
@@ -137,7 +137,7 @@ NOISE = 0.01  # of the first portfolio; that of the k-th is k times as large
 
 
 class PortfolioBandit(Table):
-    """Choose one of eight portfolios of d stocks by the stocks' returns.
+    """Choose one of eight portfolios of d stocks; the context is the stocks' returns.
 
     Portfolio k pays xᵀwₖ plus N(0, (0.01 k)²), k = 1, …, 8. Its weights are drawn for every run,
     uniform in (−1, 1)^d and scaled to unit norm.
@@ -179,13 +179,13 @@ def reward_portfolios(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm] + (arm + 1) * world.noise[0]
 
 
-CHOICES = 8  # jokes that can be recommended
+CHOICES = 8  # jokes to recommend from
 
 
 class JesterBandit(Table):
-    """Recommend one of the last eight jokes to a user whose ratings of the others are known.
+    """Recommend one of eight jokes to a user whose ratings of all others are the context.
 
-    Which jokes those are is drawn for every run. The reward is the user's rating.
+    The eight jokes are drawn for every run. The reward is the user's rating.
 
     Parameters
     ----------
@@ -198,14 +198,14 @@ class JesterBandit(Table):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Raise ValueError for too few jokes."""
+        """Raise ValueError if there are too few jokes."""
         jokes = values["ratings"].shape[1]
         if jokes <= CHOICES:
             raise ValueError(f"more than {CHOICES} jokes are needed, but there are {jokes} columns")
 
     @property
     def features(self) -> int:
-        """The other jokes."""
+        """d, the number of other jokes."""
         return int(self.ratings.shape[1]) - CHOICES
 
 
@@ -232,12 +232,12 @@ def reward_mean(environment, world, arm):  # type: ignore[no-untyped-def]
     return world.means[arm]
 
 
-# The rewards of eating a mushroom: an edible one, and a poisonous one that does harm or does not.
+# The rewards of eating an edible mushroom, and a poisonous one with bad or good luck.
 EDIBLE, HARM, LUCK = 5.0, -35.0, 5.0
 
 
 class MushroomBandit(Table):
-    """Arm 1 eats the mushroom, arm 0 does not and pays nothing.
+    """Arm 1 is to eat the mushroom; arm 0, not to, pays nothing.
 
     An edible one pays 5; a poisonous one pays −35 or 5, each with probability ½. Rows are drawn
     with replacement, so a run can be of any length.
@@ -257,7 +257,7 @@ class MushroomBandit(Table):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Turn `edible` into truth values, one a row."""
+        """Turn `edible` into truth values; raise ValueError unless there is one per row."""
         rows, safe = values["contexts"], np.ascontiguousarray(values["edible"], dtype=np.bool_)
         if safe.shape != (len(rows),):
             raise ValueError(f"edible must have one entry for each of the {len(rows)} rows")

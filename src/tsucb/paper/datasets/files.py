@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 from tsucb.extras import require
 from tsucb.files import cache_folder, written_whole
 
-SLACK = 1 << 16  # bytes that a copy of a file may have more
-MOST_BYTES = 1 << 30  # of a download; the longest file, census, has a third of it
+SLACK = 1 << 16  # bytes by which a copy of a file may be longer
+MOST_BYTES = 1 << 30  # of a download; the longest file, census, has a third of that
 
 
 class File(NamedTuple):
     """One file of a dataset, as its source publishes it.
 
-    `sha256` and `length` are of the uncompressed content without blank lines at its end, which
-    some copies have. With `prefix`, only the first `length` bytes are read and verified. `convert`
-    makes a CSV file from what the source publishes if that is not text.
+    `sha256` and `length` are of the uncompressed content, without the blank lines with which some
+    copies end. With `prefix`, only the first `length` bytes are read and verified. `convert` turns
+    a published file that is not text into CSV.
     """
 
     url: str
@@ -39,21 +39,21 @@ class File(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the file in the dataset's folder."""
+        """The file's name in the dataset's folder."""
         path = Path(self.url.rpartition("/")[2])
         return path.name if self.convert is None else f"{path.stem}.csv"
 
     def find(self, folder: Path) -> Path | None:
-        """Return the file in a dataset's folder, plain or with `.gz` added; None without either."""
+        """Return the path in a dataset's folder, plain or with `.gz` added, or None."""
         plain = self.name.removesuffix(".gz")
         found = (folder / name for name in (plain, f"{plain}.gz"))
         return next((path for path in found if path.is_file()), None)
 
     def read(self, path: Path) -> bytes:
-        """Return the content of the file, uncompressed; with `prefix` its beginning.
+        """Return the content of the file, uncompressed; with `prefix` only its beginning.
 
-        A file that is much longer than the dataset, or expands to much more, is refused before it
-        fills the memory. Other line ends are allowed for.
+        Raise ValueError for a file that is, or expands to, more than twice as long as expected,
+        before it fills the memory. Windows' line ends do not make a file that long.
         """
         most = 2 * self.length + SLACK
         try:
@@ -71,7 +71,7 @@ class File(NamedTuple):
         return content[:most]
 
     def verifies(self, content: bytes) -> bool:
-        """Return whether the checksum is right, whatever the line ends and blank lines at the end.
+        """Return whether the checksum is right, whatever the line ends and final blank lines.
 
         >>> File("", hashlib.sha256(b"1\\n2").hexdigest(), 3).verifies(b"1\\r\\n2\\r\\n")
         True
@@ -81,7 +81,7 @@ class File(NamedTuple):
         return len(content) == self.length and hashlib.sha256(content).hexdigest() == self.sha256
 
     def fetch(self, folder: Path) -> Path:
-        """Download the file into a folder; put it in place only if its checksum is right.
+        """Download the file into a folder if its checksum is right; return its path.
 
         Raises
         ------
@@ -119,26 +119,33 @@ class File(NamedTuple):
 
 
 def download(url: str, path: Path) -> None:
-    """Download to a file, with a bar in a terminal; raise ValueError for more than a file has."""
-    require("paper", "requests", "tqdm")
+    """Download to a file, with a bar in a terminal; raise ValueError beyond `MOST_BYTES`."""
+    require("paper", "requests")
     import requests
-    from tqdm import tqdm
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress
 
-    with requests.get(url, stream=True, timeout=30) as answer, path.open("wb") as file:
+    bar = Progress(
+        *Progress.get_default_columns(),
+        DownloadColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+    with requests.get(url, stream=True, timeout=30) as answer, path.open("wb") as file, bar:
         answer.raise_for_status()
-        total = int(answer.headers.get("content-length", 0))
-        with tqdm(total=total, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
-            for piece in answer.iter_content(1 << 16):
-                bar.update(file.write(piece))
-                if file.tell() > MOST_BYTES:
-                    raise ValueError(f"what came from {url} is longer than {MOST_BYTES:,} bytes")
+        length = answer.headers.get("content-length")
+        task = bar.add_task(path.name, total=length and int(length))
+        for piece in answer.iter_content(1 << 16):
+            bar.advance(task, file.write(piece))
+            if file.tell() > MOST_BYTES:
+                raise ValueError(f"what came from {url} is longer than {MOST_BYTES:,} bytes")
 
 
 class Dataset(NamedTuple):
     """A dataset of the deep bandit benchmark (Riquelme, Tucker and Snoek 2018).
 
-    `rows`, `features` and `arms` are those of the whole, unaltered files. `environment` makes the
-    bandit from the contents of the files.
+    `rows`, `features` and `arms` are the sizes of the bandit of the unaltered files. `environment`
+    makes that bandit from the contents of the files.
     """
 
     name: str
@@ -149,18 +156,18 @@ class Dataset(NamedTuple):
     environment: Callable[..., Any]
 
     def find(self, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-        """Return the first folder that holds all the files; None if there is none."""
+        """Return the first folder that has all the files; None if there is none."""
         for folder in data_folders(data_dir):
             if all(file.find(folder / self.name) for file in self.files):
                 return folder / self.name
         return None
 
     def contents(self, folder: Path) -> list[bytes]:
-        """Return the contents of the files in a folder, not verified."""
+        """Return the contents of the files in a folder, without verifying them."""
         return [file.read(file.find(folder) or folder / file.name) for file in self.files]
 
     def load(self, folder: Path) -> Any:
-        """Read the files in a folder; raise ValueError unless their checksums are right."""
+        """Return the bandit of the files in a folder; raise ValueError for a wrong checksum."""
         contents = self.contents(folder)
         for file, content in zip(self.files, contents, strict=True):
             if not file.verifies(content):
@@ -176,7 +183,7 @@ class Dataset(NamedTuple):
 
 
 def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Return the folders searched for datasets: `data_dir`, `TSUCB_DATA`, the user's cache.
+    """Return the folders to search for datasets: `data_dir`, `TSUCB_DATA`, the user's cache.
 
     >>> data_folders("here")[0]
     PosixPath('here')

@@ -1,6 +1,6 @@
-"""The seven datasets: their files, their size, and how each becomes a bandit.
+"""The seven datasets: their files, their sizes, and how each becomes a bandit.
 
-A reader gets the contents of the files, whose checksums were verified before.
+The functions `read_…` get the contents of files whose checksums were verified.
 """
 
 import zipfile
@@ -25,24 +25,24 @@ from tsucb.paper.datasets.files import Dataset, File
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 AUTHORS = "https://storage.googleapis.com/bandits_datasets"  # of the benchmark
-# One-hot, census's whole file of 2,458,285 rows would fill gigabytes; a run needs 10,000 rows.
+# All 2,458,285 rows of census, one-hot, would fill gigabytes; a run needs 10,000 rows.
 CENSUS_ROWS = 15_317
 JOKES = 40
 NOT_RATED = 99
 MOST_BYTES = 1 << 27  # of jester's Excel file
 
-Columns = tuple[pd.DataFrame, Integers]  # raw columns, numbers and words; labels from 0
+Columns = tuple[pd.DataFrame, Integers]  # raw columns of numbers and words; labels from 0
 
 
 def read_table(
     content: bytes, separator: str = ",", skip: int = 0, names: bool = False
 ) -> pd.DataFrame:
-    """Return separated text as a data frame, its words without blanks around them.
+    """Return separated text as a data frame, without blanks around words.
 
     Parameters
     ----------
     skip : how many lines to leave out at the beginning
-    names : whether the first line has the names of the columns
+    names : whether the first line has the columns' names
     """
     table: pd.DataFrame = csv.read_csv(
         pa.BufferReader(content),
@@ -56,7 +56,9 @@ def read_table(
 
 
 def one_hot(table: pd.DataFrame) -> Floats:
-    """Return numbers as they are and a 0-1 column for each word, (rows, features) in shape.
+    """Return numbers as they are and words as 0-1 columns, one for each word, (rows, features).
+
+    Features are in the order of the columns; `pandas.get_dummies` would put numbers first.
 
     >>> import pandas as pd
     >>> one_hot(pd.DataFrame({"size": [0.5, 2.0], "known": ["yes", "no"]}))
@@ -73,13 +75,13 @@ def one_hot(table: pd.DataFrame) -> Floats:
 
 
 def standardise(features: Floats) -> Floats:
-    """Return every column with mean 0 and standard deviation 1; a constant one becomes 0.
+    """Return every column with mean 0 and standard deviation 1; a constant column becomes 0.
 
     >>> standardise(np.array([[1.0, 7.0], [3.0, 7.0]]))
     array([[-1.,  0.],
            [ 1.,  0.]])
     """
-    features = np.ascontiguousarray(features)  # so that sums are taken in the same order
+    features = np.ascontiguousarray(features)  # the order of sums, and so their last digits
     spread = features.std(axis=0)
     spread[spread == 0] = 1.0
     return np.asarray((features - features.mean(axis=0)) / spread)
@@ -88,10 +90,10 @@ def standardise(features: Floats) -> Floats:
 def read_adult(data: bytes, test: bytes) -> Columns:
     """Return Adult: occupation by the other columns of the 1994 census, without rows with '?'.
 
-    The labels of income end with a dot in the second part ('>50K.'). The benchmark takes them as
-    words of their own, which makes 94 features of 92, and so does this.
+    In the second file the labels of income end with a dot ('>50K.'). Like the benchmark, this takes
+    them as words of their own, which makes 94 features instead of 92.
     """
-    table = pd.concat([read_table(data), read_table(test, skip=1)])  # a comment opens adult.test
+    table = pd.concat([read_table(data), read_table(test, skip=1)])  # adult.test has a comment
     table = table[~(table == "?").any(axis=1)]
     occupation = table.pop(table.columns[6]).to_numpy(str)
     return table, np.unique(occupation, return_inverse=True)[1]
@@ -115,28 +117,19 @@ def read_numbers(data: bytes, separator: str = ",") -> Columns:
     return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
-# How the columns of a classification are read from its files.
-COLUMNS: dict[str, Callable[..., Columns]] = {
-    "adult": read_adult,
-    "census": read_census,
-    "covertype": read_numbers,
-    "statlog": partial(read_numbers, separator=" "),
-}
-
-
-def classify(name: str, *contents: bytes) -> ClassificationBandit:
-    """Return the bandit of a classification, whose features are standardised."""
-    table, labels = COLUMNS[name](*contents)
+def classify(read: Callable[..., Columns], *contents: bytes) -> ClassificationBandit:
+    """Return the bandit of a classification, with standardised features."""
+    table, labels = read(*contents)
     return ClassificationBandit(standardise(one_hot(table)), labels)
 
 
 def read_financial(data: bytes) -> PortfolioBandit:
-    """Return the raw daily price differences of 21 stocks, below a header of their names."""
+    """Return the raw daily price differences of 21 stocks; the first line has their names."""
     return PortfolioBandit(read_table(data, separator=" ", skip=1).to_numpy(float))
 
 
 def read_jester(data: bytes) -> JesterBandit:
-    """Return the 40 jokes rated most, and the users who rated all of them.
+    """Return the ratings of the 40 jokes rated most, by the users who rated all 40.
 
     The first column of the file counts a user's ratings; 99 means not rated.
     """
@@ -157,7 +150,7 @@ def read_mushroom(data: bytes) -> MushroomBandit:
 def csv_from_archive(path: Path) -> bytes:
     """Return the sheet of jester's zipped Excel file as CSV, with two decimals.
 
-    The checksum is of the CSV, so the archive is not verified yet: check its size before unpacking.
+    The archive itself has no known checksum, only the CSV has: check its size before unpacking.
     """
     require("paper", "xlrd")
     import xlrd  # type: ignore[import-untyped]
@@ -170,13 +163,13 @@ def csv_from_archive(path: Path) -> bytes:
             sheet = xlrd.open_workbook(file_contents=files.read(members[0])).sheet_by_index(0)
         rows = (sheet.row_values(row) for row in range(sheet.nrows))
         lines = [",".join(f"{round(float(value), 2):g}" for value in row) for row in rows]
-    except Exception as error:  # xlrd raises errors of any class for a file that is none
+    except Exception as error:  # xlrd raises errors of any class for what is no Excel file
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"the archive of jester is no zipped Excel file: {reason}") from None
     return "\n".join(lines).encode()
 
 
-# The address, the SHA-256 and the bytes of every file.
+# The address, SHA-256 and length in bytes of every file.
 ADULT = File(
     f"{UCI}/adult/adult.data",
     "ea895aae047aa83ca757e3024a029be8b11806c656ad2c5b1efd8cec28af19ad",
@@ -222,12 +215,19 @@ STATLOG = File(  # UCI's own copy is compressed with the old Unix `compress`
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, partial(classify, "adult")),
-        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, partial(classify, "census")),
-        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, partial(classify, "covertype")),
+        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, partial(classify, read_adult)),
+        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, partial(classify, read_census)),
+        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, partial(classify, read_numbers)),
         Dataset("financial", (FINANCIAL,), 3_713, 21, 8, read_financial),
         Dataset("jester", (JESTER,), 19_181, 32, 8, read_jester),
         Dataset("mushroom", (MUSHROOM,), 8_124, 117, 2, read_mushroom),
-        Dataset("statlog", (STATLOG,), 43_500, 9, 7, partial(classify, "statlog")),
+        Dataset(
+            "statlog",
+            (STATLOG,),
+            43_500,
+            9,
+            7,
+            partial(classify, partial(read_numbers, separator=" ")),
+        ),
     )
 }

@@ -1,7 +1,7 @@
 """The sentences of a paper as checks, and the verdict of a measurement on each.
 
 A verdict is True (yes), False (no) or None (cannot tell). It is None wherever the 95 % interval of
-what was measured leaves both answers open, so few runs never make a "yes".
+the measurement leaves both answers open, so a "yes" never comes from too few runs.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +16,7 @@ WORDS = {True: "yes", False: "no", None: "cannot tell"}
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured number with its 95 % interval; its methods are the verdicts."""
+    """A measured number with its 95 % interval; its methods return verdicts."""
 
     mean: float
     low: float
@@ -49,7 +49,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Count(Interval):
-    """In how many of `total` cells something holds: `mean` by the means of the cells."""
+    """The number of cells, of `total`, in which something holds; `mean` is by the cells' means."""
 
     total: int
 
@@ -73,14 +73,14 @@ class Claim(NamedTuple):
 
 
 class Check(NamedTuple, Generic[Evidence]):
-    """A sentence of the paper, its figure as printed, and how measurements decide on it.
+    """A sentence of the paper, its figure as printed, and how to decide on it from measurements.
 
     Parameters
     ----------
     rule : when the verdict is yes, in words
-    needs : policies, and whatever else must have been measured
-    find : from the evidence of the experiment to a finding
-    exact : whether the paper's figure itself must come out, and not an order or a sign
+    needs : names of the policies and of anything else that must have been measured
+    find : function from the experiment's evidence to a finding
+    exact : whether the paper's figure itself must come out, not just an order or a sign
     """
 
     statement: str
@@ -101,9 +101,9 @@ def check_claims(
 
     Parameters
     ----------
-    evidence : read only by checks that have all they need
-    have : what was measured; a check that needs more cannot tell
-    doubt : why these measurements cannot decide a check, "" if they can
+    evidence : passed to each check that has all it needs
+    have : what was measured; the verdict of a check that needs more is None
+    doubt : function that says why these measurements cannot decide a check, "" if they can
 
     >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), lambda m: (str(m), m[0] < m[1]))
     >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]

@@ -2,8 +2,8 @@
 
 An experiment is a frozen dataclass whose fields are its settings. Its work is a grid: cells (the
 25 instances of Figure 1, the days of Table 1, the datasets of Table 2) × policies × runs. Every
-run of the grid is determined by the settings alone, so blocks of runs give the same numbers in any
-order, on any machine, and again after a crash.
+run depends on the settings alone, so blocks of runs give the same numbers in any order, on any
+machine, and again after a crash.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ MOST_RUNS = 1_000_000
 
 
 class Task(NamedTuple):
-    """The smallest piece of work: one policy in one cell, for runs `first` to `stop` − 1."""
+    """The smallest piece of work: one policy in one cell, in runs `first` to `stop` − 1."""
 
     cell: Cell
     policy: str
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The task's name as a file name, the same in every process.
+        """The task's name, which can be part of a file's name.
 
         >>> Task((60, 0.05), "TS-UCB(100)", 20, 40).key
         '60_0.05_TS-UCB(100)_20-39'
@@ -54,8 +54,8 @@ class Experiment(ABC):
 
     A subclass is a frozen, keyword-only dataclass that adds its own fields (JSON values and
     tuples of them), names the columns of a cell in `axes`, lists its presets in `scales`, and
-    implements `cells`, `run`, `summary`, `figures` and `claims`. A field that cannot change a
-    number, such as the folder with the data, is declared with `field(compare=False)` and is not
+    implements `cells`, `run`, `summary`, `figures` and `claims`. A field that cannot change the
+    results, such as the folder with the data, is declared with `field(compare=False)` and is not
     a setting.
 
     Parameters
@@ -73,7 +73,7 @@ class Experiment(ABC):
     title: ClassVar[str]
     axes: ClassVar[tuple[str, ...]]
     scales: ClassVar[dict[str, dict[str, Any]]]
-    apart: ClassVar[bool] = False  # whether tasks run in processes, not threads
+    apart: ClassVar[bool] = False  # whether tasks run in processes instead of threads
 
     def __post_init__(self) -> None:
         if not 1 <= self.runs <= MOST_RUNS:
@@ -93,7 +93,7 @@ class Experiment(ABC):
         return cls(**cls.scales[scale] | {k: v for k, v in chosen.items() if v is not None})
 
     def settings(self) -> dict[str, Any]:
-        """Return everything that decides the numbers, as JSON values."""
+        """Return all settings that the results depend on, as JSON values."""
         fields = [f.name for f in dataclasses.fields(self) if f.compare]
         return {"experiment": self.name} | {name: getattr(self, name) for name in fields}
 
@@ -104,7 +104,7 @@ class Experiment(ABC):
         """Return the instances, each a tuple with one entry per name in `axes`."""
 
     def block(self, cell: Cell, policy: str) -> int:
-        """Return how many runs a task has: those of about ten seconds, at most 20."""
+        """Return how many runs a task has: as many as take ten seconds, at most 20."""
         return max(1, min(20, round(10 / self.seconds(cell, policy))))
 
     def tasks(self) -> list[Task]:
@@ -119,16 +119,16 @@ class Experiment(ABC):
 
     @abstractmethod
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        """Measure; return one row per run, with the columns `run` and those of `numbers`.
+        """Measure these runs; return one row per run, with a column `run` and those of `numbers`.
 
-        The result depends on nothing but the arguments and the settings, as any thread, process or
-        machine may call this. A regret curve goes in as a column of lists.
+        The result must depend on the arguments and the settings only, as any thread, process or
+        machine may call this. A regret curve is a column of lists.
         """
 
     def numbers(self, cell: Cell) -> dict[str, int]:
-        """Return the columns of `run` beside `run`, and the length of the lists in each.
+        """Return the names of the measured columns, each with the length of its lists.
 
-        That of a column of single numbers is 0.
+        The length is 0 for a column of single numbers.
         """
         return {"regret": 0}
 
@@ -145,21 +145,24 @@ class Experiment(ABC):
         return len(task.runs) * self.seconds(task.cell, task.policy)
 
     def workers(self) -> int:
-        """Return how many tasks are measured at once on this machine by default: one per core."""
+        """Return how many tasks run at once on this machine by default: one per core."""
         return cores()
 
     def beside(self, workers: int) -> Self:
-        """Return the experiment for tasks of which `workers` run at once on this machine."""
+        """Return the experiment set up for `workers` tasks at once on this machine."""
         return self
 
     def prepare(self) -> None:  # noqa: B027  (most experiments need nothing)
-        """Find and check what all tasks need before the first one starts."""
+        """Find and check what the tasks need, before the first one starts."""
 
     # What to report
 
     @abstractmethod
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the table of summary.csv from the rows of all tasks, with the cell's columns."""
+        """Return the table of summary.csv.
+
+        `rows` are those of all tasks, with the columns of the cell and the policy before them.
+        """
 
     def tables(self, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Return further tables, each written to NAME.csv."""
@@ -171,7 +174,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        """Return every sentence of the paper that these numbers can check."""
+        """Return every sentence of the paper that these measurements can check."""
 
     def notes(self) -> list[str]:
         """Return what a reader must know before the numbers: fewer runs, generated data, …"""
@@ -179,7 +182,7 @@ class Experiment(ABC):
 
 
 def check_names(kind: str, names: Sequence[Any], known: Collection[Any] | None = None) -> None:
-    """Raise ValueError unless there are names, all distinct and among those that are known."""
+    """Raise ValueError unless there are names, all distinct and all among the known ones."""
     for name in names:
         if known is not None and name not in known:
             known = ", ".join(known)

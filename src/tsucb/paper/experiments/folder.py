@@ -1,9 +1,9 @@
 """The folder of an experiment, in which finished tasks survive every crash.
 
-Every file is written aside, flushed to the disk and renamed, so that after a crash each is either
-complete or absent. `settings.json` comes first and says what the folder is. Each finished task is
-one file under `tasks/` with its checksum in the name, and the task and the code inside. Continuing
-an experiment means measuring the tasks without a file.
+Every file is written aside, flushed to the disk and renamed, so after a crash it is either complete
+or absent. `settings.json` is written first and says whose folder this is. Each finished task is one
+file under `tasks/`, with its checksum in the name, and the task and the code's identity inside. To
+continue an experiment is to measure the tasks that have no file.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from tsucb.files import ASIDE, locked, write_whole
 from tsucb.logs.parquet import open_parquet
 from tsucb.paper.experiments.experiment import Experiment, Task
 
-DIGITS = 16  # of a checksum in a file's name, and of that of the code
+DIGITS = 16  # of the checksum in a file's name, and of the code's identity
 MOST_SETTINGS = 1 << 20  # bytes of settings.json
-MOST_BYTES = 1 << 28  # of the file of a task: those of twenty runs have a few thousand
-ATTRIBUTES = b"PANDAS_ATTRS"  # where a Parquet file has what pandas calls `attrs`
+MOST_BYTES = 1 << 28  # of a task's file; twenty runs take a few thousand
+ATTRIBUTES = b"PANDAS_ATTRS"  # the key in a Parquet file's metadata of pandas' `attrs`
 
 
 class Measured(NamedTuple):
-    """The rows of all tasks, the seconds each task took, and the codes that measured them."""
+    """The rows of all tasks, a table of the tasks' seconds, and the codes that measured them."""
 
     rows: pd.DataFrame
     times: pd.DataFrame
@@ -41,10 +41,10 @@ class Measured(NamedTuple):
 class Folder:
     """The results of one experiment on disk.
 
-    Opening makes the folder, or checks that it holds this very experiment. A folder with other
-    settings or other files, or in use by another process, is refused and left untouched. So is a
-    folder that other code has measured in part, unless `other_code` is true; a finished folder can
-    always be reported.
+    The constructor makes the folder, or checks that it holds this very experiment. It refuses, and
+    leaves untouched, a folder with other settings or other files, one that another process uses,
+    and, unless `other_code` is true, one that other code has measured in part. A finished folder
+    can always be reported.
     """
 
     def __init__(self, path: Path, experiment: Experiment, *, other_code: bool = False) -> None:
@@ -57,7 +57,7 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
         new = True
         if (path / "settings.json").exists():
-            new = self._is_unmeasured(settings, other_code)
+            new = self._is_only_begun(settings, other_code)
         elif not all(p.match(f".*{ASIDE}") for p in path.iterdir()):
             raise ValueError(
                 f"{path} holds other files and no settings.json; give --out a new or empty folder"
@@ -67,7 +67,7 @@ class Folder:
             for leftover in path.rglob(f".*{ASIDE}"):
                 if leftover.is_file():
                     leftover.unlink()
-            if new:  # before anything else: a folder without it is foreign
+            if new:  # before anything else, as a folder with files but without this one is refused
                 text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
                 self.write("settings.json", text)
             (path / "tasks").mkdir(exist_ok=True)
@@ -75,10 +75,11 @@ class Folder:
             self.close()
             raise
 
-    def _is_unmeasured(self, settings: dict[str, Any], other_code: bool) -> bool:
-        """Return whether this folder is of this very experiment, but no task of it is finished.
+    def _is_only_begun(self, settings: dict[str, Any], other_code: bool) -> bool:
+        """Return whether other code has begun this experiment here and finished no task.
 
-        Raise ValueError if it is of another experiment, or if other code has measured a part.
+        Raise ValueError if the folder is of another experiment, or if other code has finished some
+        tasks, but not all.
         """
         found, there = self.path / "settings.json", None
         with suppress(ValueError, RecursionError):
@@ -112,8 +113,8 @@ class Folder:
         return left == every
 
     def _hold(self) -> int | None:
-        """Lock the folder until it is closed; return the handle."""
-        if os.name == "nt":  # two processes would repeat each other's work, no worse
+        """Lock the folder until `close`; return the handle."""
+        if os.name == "nt":  # at worst two processes do the same work there
             return None
         try:
             return locked(self.path)
@@ -133,7 +134,7 @@ class Folder:
         write_whole(self.path / name, content)
 
     def finished(self) -> dict[str, Path]:
-        """Return the files of finished tasks by key; raise ValueError if a checksum differs."""
+        """Return the files of finished tasks by key; raise ValueError if one is damaged."""
         keys = {task.key for task in self.experiment.tasks()}
         found: dict[str, Path] = {}
         for path in sorted((self.path / "tasks").glob("*.parquet")):
@@ -165,7 +166,7 @@ class Folder:
     def store(self, task: Task, rows: pd.DataFrame, seconds: float) -> None:
         """Write the file of a finished task."""
         try:
-            self._check(task, rows)
+            self._check_rows(task, rows)
         except ValueError as error:
             raise ValueError(f"task {task.key} brought back other rows: {error}") from None
         rows.attrs = {
@@ -177,7 +178,7 @@ class Folder:
         self.write(f"tasks/{task.key}.{checksum_of(content)}.parquet", content)
 
     def _label(self, task: Task) -> list[Any]:
-        """Return what a task's file says of itself."""
+        """Return how a task's file names its task: experiment, seed and the task's fields."""
         return [self.experiment.name, self.experiment.seed, *json.loads(json.dumps(task))]
 
     def measured(self) -> Measured:
@@ -188,7 +189,7 @@ class Folder:
         for task in self.experiment.tasks():
             path = files[task.key]
             try:
-                part, about = self._rows(task, path)
+                part, about = self._read(task, path)
                 if about["task"] != self._label(task):
                     raise ValueError("it is another task's")
                 code, took = about["code"], finite("seconds", about["seconds"])
@@ -206,11 +207,11 @@ class Folder:
         times = pd.DataFrame(seconds, columns=names)
         return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
 
-    def _rows(self, task: Task, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-        """Return the rows of a task's file, and what the file says of itself.
+    def _read(self, task: Task, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """Return the rows of a task's file, and the attributes that `store` gave them.
 
-        Raise one of `MISFITS` if the rows are not the task's. That they are as many numbers as the
-        task's is known before they are read.
+        Raise one of `MISFITS` if the rows are not the task's. The file's metadata must promise as
+        many numbers as the task has before any are read.
         """
         lengths = self._lengths(task)
         file = open_parquet(path)
@@ -222,13 +223,13 @@ class Folder:
             sizes[name] = sizes.get(name, 0) + column.num_values
         if sizes != {name: len(task.runs) * max(1, n) for name, n in lengths.items()}:
             raise ValueError("its columns are not the task's")
-        # What it says for pandas is not needed, and could be anything.
+        # pandas needs no metadata for these columns, and forged ones could make it fail.
         rows = file.read().replace_schema_metadata(None).to_pandas()
-        self._check(task, rows)
+        self._check_rows(task, rows)
         return rows, json.loads(file.schema_arrow.metadata[ATTRIBUTES])
 
-    def _check(self, task: Task, rows: pd.DataFrame) -> None:
-        """Raise ValueError unless these can be the rows of a task, measured or read."""
+    def _check_rows(self, task: Task, rows: pd.DataFrame) -> None:
+        """Raise ValueError unless the rows have the task's runs and columns of finite numbers."""
         lengths = self._lengths(task)
         if rows.columns.tolist() != list(lengths):
             raise ValueError("its columns are not the task's")
@@ -241,7 +242,7 @@ class Folder:
                 raise ValueError(f"its {name} are not finite numbers of shape {shape}")
 
     def _lengths(self, task: Task) -> dict[str, int]:
-        """Return the columns of a task's rows, and the length of the lists in each."""
+        """Return the names of the columns of a task's rows, each with the length of its lists."""
         return {"run": 0, **self.experiment.numbers(task.cell)}
 
 

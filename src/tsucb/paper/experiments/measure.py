@@ -1,4 +1,4 @@
-"""Measure an experiment: on the cores of this machine, or on a Dask cluster, with one loop."""
+"""Measure an experiment, on the cores of this machine or on a Dask cluster, with the same loop."""
 
 import time
 from collections.abc import Iterator
@@ -21,12 +21,13 @@ from tsucb.paper.experiments.processes import processes
 from tsucb.paper.experiments.report import Result, write_results
 
 QUIET = 30  # seconds between two lines of progress where the output is not a terminal
+PATIENCE = 10  # seconds in which a scheduler must answer
 
 
 def measure(experiment: Experiment, task: Task, code: str) -> tuple[pd.DataFrame, float]:
-    """Run one task, here or on a worker, and return its rows and the seconds it took.
+    """Run one task, here or on a worker; return its rows and the seconds it took.
 
-    Raise ValueError if the worker has other code.
+    Raise ValueError if this worker's code is not `code`.
     """
     if code_identity() != code:
         raise ValueError(
@@ -40,9 +41,10 @@ def measure(experiment: Experiment, task: Task, code: str) -> tuple[pd.DataFrame
 
 @contextmanager
 def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executor]:
-    """Return where tasks run: threads (compiled loops drop the GIL), processes, or a Dask cluster.
+    """Yield the pool that runs tasks: a Dask cluster, processes (if `apart`), or threads.
 
-    On an error or an interrupt, tasks that have not started are cancelled.
+    Threads are enough for compiled loops, which drop the GIL. On an error or an interrupt, tasks
+    that have not started are cancelled.
     """
     if cluster is None and apart:
         with processes(workers) as pool:
@@ -55,7 +57,7 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
             pool.shutdown(wait=False, cancel_futures=True)
     else:
         client = connect(cluster)
-        pool = client.get_executor(pure=False)  # never a result of an older version
+        pool = client.get_executor(pure=False)  # never reuse the result of an earlier call
         try:
             yield pool
         except CancelledError:
@@ -80,17 +82,14 @@ def executor(workers: int, cluster: str | None, apart: bool) -> Iterator[Executo
             client.close()
 
 
-PATIENCE = 10  # seconds until a scheduler must have answered
-
-
 def connect(address: str):  # type: ignore[no-untyped-def]  # distributed is optional
-    """Return a client of the Dask scheduler at the address."""
+    """Return a client of the Dask scheduler at the address; raise ValueError if none answers."""
     import logging
 
     require("cluster", "distributed")
     import distributed
 
-    # Errors of the cluster are reported by this module, in one sentence.
+    # `executor` reports errors of the cluster, in one sentence.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         return distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -144,9 +143,9 @@ def reproduce(
 
 
 def ordered(experiment: Experiment, pending: list[Task]) -> list[Task]:
-    """Return the longest tasks first, so that cores end their work at about the same time.
+    """Return the tasks with the longest first, so that cores finish at about the same time.
 
-    Processes begin with one task of each cell: two with the same cell would compile the same code.
+    Processes begin with one task of each cell: two of the same cell would both compile its code.
     """
     order = sorted(pending, key=experiment.cost, reverse=True)
     if not experiment.apart:
@@ -156,7 +155,7 @@ def ordered(experiment: Experiment, pending: list[Task]) -> list[Task]:
 
 
 class Progress:
-    """Cells done, steps per second and time left: a live line, or a line now and then in a log.
+    """Show cells done, steps per second and time left: in a terminal live, else now and then.
 
     The time left weights the tasks by `Experiment.cost`, as some take a hundred times longer.
     """
@@ -198,7 +197,7 @@ class Progress:
             self.console.print(self.line())
 
     def line(self) -> str:
-        """Return the state in one line."""
+        """Return the line to show."""
         elapsed = time.monotonic() - self.start
         left = list(self.open)  # a copy, as tasks end while this is shown
         fraction = 1 - sum(map(self.experiment.cost, left)) / max(self.cost, 1e-9)

@@ -1,7 +1,6 @@
 """Regret in per cent of that of Thompson sampling: intervals, counts of cells, checks of claims."""
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,9 @@ from scipy.special import stdtr, stdtrit
 
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
-from tsucb.paper.experiments.claims import Check, Count, Finding, Interval
+from tsucb.paper.experiments.claims import Check, Claim, Count, Finding, Interval, check_claims
+
+TS = "TS"
 
 
 def interval(values: Floats) -> Interval:
@@ -31,8 +32,8 @@ def interval(values: Floats) -> Interval:
 def count_below(values: Floats, bound: float) -> Count:
     """Return in how many cells the mean over the runs of values (cells, runs) is below the bound.
 
-    A cell's mean lies below the bound with the probability of Student's distribution around the
-    mean that was measured. The interval is that of the sum over the cells, which are independent.
+    A cell's true mean is taken to follow Student's distribution around its measured mean. The
+    interval is that of the number of true means below the bound, with independent cells.
     """
     cells, runs = values.shape
     mean = values.mean(axis=1)
@@ -40,44 +41,54 @@ def count_below(values: Floats, bound: float) -> Count:
     if runs < 2:
         return Count(number, 0, cells, cells)
     error = np.maximum(values.std(axis=1, ddof=1) / np.sqrt(runs), 1e-12)
-    law = np.ones(1)  # of the number of cells
+    law = np.ones(1)  # probabilities of 0, 1, … cells below the bound
     for probability in stdtr(runs - 1, (bound - mean) / error):
         law = np.convolve(law, [1 - probability, probability])
     low, high = np.searchsorted(law.cumsum(), (0.025, 0.975))
     return Count(number, int(low), int(min(high, cells)), cells)
 
 
-class Percentages:
-    """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
+def add_percent(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with a column `percent`: 100 · regret / (regret of TS in the same run).
+
+    It is NaN without TS, and in a run in which TS lost nothing.
 
     Parameters
     ----------
     rows : columns `axes`, policy, run, regret
-    axes : the columns that make a cell
+    axes : names of the columns that make a cell
+    """
+    key = [*axes, "run"]
+    base = rows.loc[rows.policy == TS, [*key, "regret"]]
+    paired = rows.merge(base, on=key, how="left", suffixes=("", "_ts"))
+    return paired.assign(percent=percent_of(*paired[["regret", "regret_ts"]].to_numpy().T))
+
+
+class Percentages:
+    """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
+
+    `rows` and `axes` are those of `add_percent`. `table` has a line per cell, and a sorted column
+    per policy and run.
     """
 
     def __init__(self, rows: pd.DataFrame, axes: Sequence[str]) -> None:
-        self.rows = rows
-        self.axes = list(axes)
-
-    @cached_property
-    def regret(self) -> pd.DataFrame:
-        """One line per cell; a column per policy and run, sorted so that runs are paired."""
-        table = self.rows.pivot(index=self.axes, columns=["policy", "run"], values="regret")
-        return table.sort_index(axis=1)
+        self.rows, index = rows, list(axes)
+        table = add_percent(rows, index).pivot(
+            index=index, columns=["policy", "run"], values="percent"
+        )
+        self.table = table.sort_index(axis=1)
 
     @property
     def cells(self) -> list[tuple[Any, ...]]:
         """The cells, sorted; each a tuple."""
-        return [cell if isinstance(cell, tuple) else (cell,) for cell in self.regret.index]
+        return [cell if isinstance(cell, tuple) else (cell,) for cell in self.table.index]
 
     def of(self, policy: str, **where: Any) -> Floats:
         """Return the percentages (cells, runs), of the cells whose columns have these values."""
-        chosen = np.ones(len(self.regret), dtype=bool)
+        chosen = np.ones(len(self.table), dtype=bool)
         for name, value in where.items():
-            chosen &= self.regret.index.get_level_values(name) == value
-        ours, baseline = (self.regret[name].to_numpy()[chosen] for name in (policy, "TS"))
-        return percent_of(ours, baseline)
+            chosen &= self.table.index.get_level_values(name) == value
+        return self.table[policy].to_numpy()[chosen]
 
     def interval(self, policy: str, **where: Any) -> Interval:
         """Return the mean over these cells, and its 95 % interval."""
@@ -94,17 +105,13 @@ class Percentages:
         return np.asarray(self.of(policy) - rivals[best, np.arange(best.size)])
 
 
-def relative_regret(rows: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
-    """Return the regret of every policy in every cell, and in per cent of that of TS.
+def relative_regret(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the mean regret of every policy in every cell, and its percentage of that of TS.
 
-    percent = 100 · mean over runs of Reg(policy)/Reg(TS), each run paired with the run of TS of the
-    same number (Section 4.1 of the paper), with Student's 95 % interval. Percentages are empty
-    without TS, and in a cell where it lost nothing in some run.
-
-    Parameters
-    ----------
-    rows : columns `cell`, policy, run, regret
-    cell : names of the columns that make a cell
+    The percentage is the mean over runs of 100 · Reg(policy)/Reg(TS), each run paired with the run
+    of TS of the same number (Section 4.1 of the paper), with Student's 95 % interval. It is NaN
+    without TS, and in a cell in which TS lost nothing in some run. `rows` and `axes` are those of
+    `add_percent`.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"day": 1, "policy": ["TS", "TS", "UCB", "UCB"],
@@ -114,20 +121,27 @@ def relative_regret(rows: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
     0     TS          3.0          100.0
     1    UCB          2.5           75.0
     """
-    key = [*cell, "run"]
-    base = rows.loc[rows.policy == "TS", [*key, "regret"]]
-    paired = rows.merge(base, on=key, how="left", suffixes=("", "_ts"))
-    paired["percent"] = percent_of(paired.regret.to_numpy(), paired.regret_ts.to_numpy())
     table = []
-    for group, part in paired.groupby([*cell, "policy"], sort=False):
+    for group, part in add_percent(rows, axes).groupby([*axes, "policy"], sort=False):
         mean, error, *_ = mean_interval(part.regret.to_numpy())
         percent, _, low, high = mean_interval(part.percent.to_numpy())
         table.append([*group, len(part), mean, error, percent, low, high])
     numbers = ["runs", "regret_mean", "regret_se", "percent_of_ts", "ci95_low", "ci95_high"]
-    return pd.DataFrame(table, columns=[*cell, "policy", *numbers])
+    return pd.DataFrame(table, columns=[*axes, "policy", *numbers])
 
 
-# Checks: rule, needs and verdict from one declaration
+# Checks of sentences about percentages
+
+
+def check_percentages(
+    checks: Iterable[Check[Percentages]],
+    percentages: Percentages,
+    have: Collection[str],
+    doubt: Callable[[Check[Percentages]], str] = lambda check: "",
+) -> list[Claim]:
+    """Return the claim of every check, all of which need TS; see `check_claims`."""
+    checks = [check._replace(needs=(TS, *check.needs)) for check in checks]
+    return check_claims(checks, percentages, have, doubt)
 
 
 def mean_is_above(
@@ -175,11 +189,11 @@ def exceeds_by(
 
 def lower_in(
     statement: str, paper: str, least: int | None, cells: str, policy: str,
-    others: Sequence[str] = ("TS",),
+    others: Sequence[str] = (TS,),
 ) -> Check[Percentages]:  # fmt: skip
     """Return the check that a policy has less regret than all others in at least `least` cells.
 
-    None stands for more than half of the cells.
+    `least` is None for more than half of the cells; `cells` is the word for them in the rule.
     """
     number = "more than half of the" if least is None else f"at least {least}"
     rule = f"less regret than {' and '.join(others)} in {number} {cells}"
@@ -190,7 +204,7 @@ def lower_in(
 def counting(
     cells: str, least: int | None, values: Callable[[Percentages], Floats], bound: float = 0.0
 ) -> Callable[[Percentages], Finding]:
-    """Return a finding on the number of cells in which values (cells, runs) are below a bound."""
+    """Return a function that finds in how many cells values (cells, runs) are below a bound."""
 
     def find(p: Percentages) -> Finding:
         count = count_below(values(p), bound)

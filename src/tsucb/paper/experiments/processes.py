@@ -1,6 +1,6 @@
-"""Processes of this machine for tasks that compile or train networks, each with a JAX of its own.
+"""Processes of this machine for tasks that compile or train networks, each with its own JAX.
 
-Threads of one process would wait for each other: for Python's lock between two trainings, and on a
+Threads of one process would wait for each other: between two trainings for Python's lock, and on a
 CPU for the training of another task.
 """
 
@@ -18,11 +18,11 @@ from tsucb.compiler.cache import private_folder, processor_name
 # Environment variables that JAX reads on import, unless the user has set them.
 VARIABLES = {
     # The networks are small, so several threads would mostly wait for each other; and with one
-    # thread no digit depends on the number of cores.
+    # thread the results do not depend on the number of cores.
     "NPROC": "1",
     # Several processes share one accelerator.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    # Let processes share what they compile.
+    # Processes share compiled code, even what compiles fast.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
@@ -48,7 +48,7 @@ def processes(workers: int) -> Iterator[Executor]:
 
 def begin() -> None:
     """Set up a process of the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on an interrupt the parent terminates it
     Thread(target=end_with_parent, daemon=True).start()
     folder = private_folder(f"xla-{processor_name()}")
     cache = {} if folder is None else {"JAX_COMPILATION_CACHE_DIR": str(folder)}
@@ -57,7 +57,7 @@ def begin() -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent is gone, even if it was killed."""
+    """End this process when its parent ends, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

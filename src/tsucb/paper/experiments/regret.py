@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,9 +11,8 @@ import pandas as pd
 
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.figures import Figure, legend_above, panel_for_each, regret_curves
-from tsucb.paper.experiments.claims import Check, Claim, check_claims
 from tsucb.paper.experiments.experiment import Cell, Experiment, cell_seed
-from tsucb.paper.experiments.percentages import Percentages, relative_regret
+from tsucb.paper.experiments.percentages import TS, relative_regret
 from tsucb.policies.names import named_policy
 from tsucb.simulation import simulate
 
@@ -23,16 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The policies of the tables, as printed.
-POLICIES = ("TS", "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
-TS, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES
+POLICIES = (TS, "TS-UCB(1)", "TS-UCB(100)", "IDS(1000)", "Greedy", "UCB")
+_, ONE, HUNDRED, IDS, GREEDY, UCB = POLICIES
 POINTS = 50  # of a regret curve
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegretExperiment(Experiment):
-    """An experiment that simulates an environment, and whose rows have a regret and its curve.
+    """An experiment that simulates an environment; its rows have a regret and a regret curve.
 
-    A subclass implements `environment`, `checks`, `captions` and `draw`.
+    A subclass implements `cells`, `environment`, `claims`, `captions` and `draw`.
 
     Parameters
     ----------
@@ -58,11 +56,11 @@ class RegretExperiment(Experiment):
         """Return the bandit of a cell."""
 
     def model(self, cell: Cell, environment: Any) -> Any:
-        """Return the model of a cell: the one that the environment says."""
+        """Return the model that plays a cell: by default the environment's own."""
         return environment.model()
 
     def world_seed(self, cell: Cell) -> int:
-        """Return the seed of a cell, which all of its policies share."""
+        """Return the seed of a cell; all policies share it."""
         return cell_seed(self.seed, *cell)
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
@@ -81,44 +79,20 @@ class RegretExperiment(Experiment):
 
     @property
     def rivals(self) -> list[str]:
-        """The policies that have percentages of TS: all others, or none without TS."""
+        """The policies compared with TS: all others, or none if TS was left out."""
         return [name for name in self.policies if name != TS] if TS in self.policies else []
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
-        table = relative_regret(rows, list(self.axes))
+        table = relative_regret(rows, self.axes)
         table.insert(0, "experiment", self.name)
         return table
 
     def notes(self) -> list[str]:
         return [] if TS in self.policies else ["Percentages need TS, which was left out."]
 
-    # Claims
-
-    @abstractmethod
-    def checks(self) -> Sequence[Check[Percentages]]:
-        """Return every sentence of the paper about this experiment, in the paper's order."""
-
-    def measured(self) -> Collection[str]:
-        """Return what checks may need: the policies, and whatever else has a name in them."""
-        return self.policies
-
-    def doubt(self, check: Check[Percentages]) -> str:
-        """Return why these settings cannot decide on a check, "" if they can."""
-        return ""
-
-    def evidence(self, rows: pd.DataFrame) -> Percentages:
-        """Return what the checks read."""
-        return Percentages(rows, self.axes)
-
-    def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        checks = [check._replace(needs=(TS, *check.needs)) for check in self.checks()]
-        return check_claims(checks, self.evidence(rows), self.measured(), self.doubt)
-
-    # Figures
-
     @abstractmethod
     def captions(self) -> tuple[str, str]:
-        """Return the captions of the percentages and of the regret over time."""
+        """Return the captions of the figures with percentages and with regret over time."""
 
     @abstractmethod
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:

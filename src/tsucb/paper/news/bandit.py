@@ -14,11 +14,11 @@ from tsucb.paper.news.day import Day
 
 
 class NewsBandit(Environment):
-    """A day of the news log as a bandit: users come as they came, articles come and go.
+    """A day of the news log as a bandit, whose users and articles come and go as they did.
 
-    Each run draws its own share of the day's visits and keeps their order. At each, the arms are
-    the first articles of the pool in alphabetical order that the click model knows; a click is
-    Bernoulli with the model's rate p̂, and regret is Σ (max p̂ − p̂).
+    Each run draws its own share of the day's visits and keeps their order. At a visit the arms are
+    those articles of its pool that the click model knows, the first ten in alphabetical order; a
+    click is Bernoulli with the model's rate p̂, and regret is Σ (max p̂ − p̂).
 
     `NewsBandit.of(day, clicks)` makes one.
 
@@ -27,15 +27,15 @@ class NewsBandit(Environment):
     arms, steps
         K, and the length of a run.
     articles
-        (K,) numbers of the arms' articles.
+        (K,) the article of every arm, by its number.
     intercept, weights
-        Of the click model, for every arm.
+        Coefficients of the click model, for every arm.
     features, ends, pool
-        The day's visits.
+        The day's visits, as in `Day`.
     choices
-        (pools, n) the arms of every pool, −1 where it has fewer.
+        (pools, n) the arms of every pool, filled up with −1.
     visits
-        Those that have any arm.
+        The visits that have an arm.
 
     >>> import tempfile, tsucb
     >>> from tsucb.paper.news.clicks import ClickModel
@@ -78,7 +78,7 @@ class NewsBandit(Environment):
         fraction
             The share of visits in a run.
         choices
-            How many articles of the pool can be played.
+            The most arms at a visit.
         """
         if not 0 < fraction <= 1 or choices < 1:
             raise ValueError(
@@ -133,7 +133,7 @@ def begin_news(environment, rng):  # type: ignore[no-untyped-def]
             drawn[n] = environment.visits[i]
             n += 1
     d = environment.weights.shape[1]
-    # The click rates of arms that are not available are not current.
+    # The means of arms that are not available are those of an earlier step.
     return World(drawn, np.zeros(d), np.zeros(environment.arms), np.arange(0), np.zeros(1))
 
 

@@ -13,13 +13,13 @@ from tsucb.extras import require
 from tsucb.files import written_whole
 from tsucb.paper.news.day import FEATURES, Day
 
-MOST_BYTES = 1 << 30  # bytes of a click model: those of a log have a few million
-# What else NumPy raises for a file that is cut, encrypted, or described in no Python.
+MOST_BYTES = 1 << 30  # of a click model; that of a log has a few million
+# Beside `MISFITS`, NumPy raises these for a file that is cut or encrypted or has a broken header.
 BROKEN = (EOFError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile)
 
 
 class ClickModel(NamedTuple):
-    """P(click) = 1 / (1 + exp(−(b_a + Σ_f w_{a,f}))), f over the features of the user that are on.
+    """P(click) = 1 / (1 + exp(−(b_a + Σ_f w_{a,f}))), summed over the user's features f.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ClickModel(NamedTuple):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ClickModel":
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote; raise ValueError for any other file."""
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
@@ -88,10 +88,10 @@ class ClickModel(NamedTuple):
 def fit_clicks(day: Day, *, impressions: int = 5_000) -> ClickModel:
     """Fit one logistic regression for each article displayed more often than `impressions` times.
 
-    scikit-learn's default: penalty ‖w‖²/2 beside the summed log-loss, free intercept (the paper
-    says no more than "a logistic regression model"); Newton's method, because with 136 features
-    it takes six steps where the default solver takes a hundred. An article that nobody, or
-    everybody, clicked on has the rate (clicks + ½) / (impressions + 1) for all users.
+    The paper says no more than "a logistic regression model", so the loss is scikit-learn's:
+    the summed log-loss plus ‖w‖²/2, without a penalty on the intercept. The solver is Newton's
+    method: with 136 features it takes six steps, the default solver a hundred. An article that
+    nobody, or everybody, clicked on gets the rate (clicks + ½) / (impressions + 1) for all users.
 
     References
     ----------

@@ -1,17 +1,17 @@
-"""Make news logs of the R6B form, of any size, whose true click rates are known.
+"""Make news logs of the R6B form, of any size, with known true click rates.
 
-The site behind a log, all of it drawn from the seed:
+The site behind a log is drawn from the seed:
 
-- 50,000 users in 12 segments. Feature 1 is always on; one user in ten has no other. The other 135
-  features have popularities falling from 0.8 to a few per mille, tilted differently in each
-  segment; 18 of them are on in an average user. They are written in an order that is not sorted.
-- Articles enter the pool at random and stay 4 to 36 hours; the pool has 20 to 40 of them, changes
+- 50,000 users in 12 segments. Feature 1 is always on; one user in ten has no other. The popularity
+  of the other 135 features falls from 0.8 to a few per mille and differs between segments; an
+  average user has 18 of them. A line lists them in an order that is not sorted.
+- Articles enter the pool at random and stay 4 to 36 hours. The pool has 20 to 40 of them, changes
   only every ten minutes, and goes on over midnight. Later articles have larger numbers.
-- Every feature has a place in a space of five topics, and so has every article. The logit of the
-  click rate is the article's own level plus the product of the article's place with the sum of
-  the places of the user's features: a `ClickModel`. Levels are such that rates are a few per cent.
+- Every feature and every article has a place in a space of five topics. The logit of the click rate
+  is the article's own level plus the inner product of the article's place and the sum of the places
+  of the user's features: a `ClickModel`. With the levels, rates are a few per cent.
 - Visits are spread evenly over the day; user and displayed article are uniform; each click is a
-  Bernoulli draw from the click rate.
+  Bernoulli draw with the click rate.
 
 Day n is the same whatever the number of days.
 """
@@ -46,7 +46,7 @@ SLOTS = 24 * 3600 // SLOT
 FEWEST, MOST = 20, 40  # articles in a pool
 STAY = (24, 216)  # slots that an article stays: 4 to 36 hours
 LEVEL = -3.4  # mean logit: a rate of 3.2 %
-SPREAD = 0.4  # standard deviation of an article's own logit
+SPREAD = 0.4  # standard deviation of an article's own part of the logit
 TASTE = 0.5  # standard deviation of the part that depends on the user
 FIRST_ARTICLE = 550_008
 FIRST_DAY = datetime(2011, 10, 2, tzinfo=UTC)
@@ -57,10 +57,10 @@ TRUTH = "truth.npz"  # the true click model, beside the log
 
 
 class Site(NamedTuple):
-    """What stays the same over the days of a log; U users, A articles, 144 pools a day.
+    """The users, articles and pools of a log.
 
-    `user_features[user_ends[u] : user_ends[u + 1]]` are the features of user u, from 0;
-    `pool_articles[pool_ends[s] : pool_ends[s + 1]]` the articles of slot s, as rows of `clicks`.
+    `user_features[user_ends[u] : user_ends[u + 1]]` are the features of user u, from 0. The pool of
+    slot s, of 144 a day, is `pool_articles[pool_ends[s] : pool_ends[s + 1]]`, rows of `clicks`.
     """
 
     clicks: ClickModel
@@ -71,14 +71,13 @@ class Site(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Users and pools as text for a line of the log, and the numbers of the articles."""
+    """Users and pools as they are written in a line of the log, and the articles' numbers."""
 
     users: list[str]
     pools: list[str]
     articles: list[int]
 
 
-# Most of its lines are the description and an example.
 def make_news(
     folder: str | os.PathLike[str],
     *,
@@ -89,7 +88,7 @@ def make_news(
     workers: int | None = None,
     progress: Callable[[Path], None] = lambda path: None,
 ) -> list[Path]:
-    """Write a log of some days, each of some lines, and its true click model to a folder.
+    """Write a log of `days` files with `lines` visits each to a folder.
 
     Every file says in the comment of its gzip header that it is generated; the true click model is
     in `truth.npz`. A file is complete or absent.
@@ -97,8 +96,8 @@ def make_news(
     Parameters
     ----------
     level : of gzip, 1 (fastest) to 9
-    workers : days made side by side; by default one for each core
-    progress : called with each file that is complete
+    workers : days made at once; by default one for each core
+    progress : called with the path of each finished file
 
     Examples
     --------
@@ -119,10 +118,7 @@ def make_news(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     site.clicks.save(folder / TRUTH)
-    articles = site.clicks.articles
-    users = join_each(site.user_features + 1, site.user_ends, " {}")
-    pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
-    texts = Texts(users, pools, articles.tolist())
+    texts = write_out(site)
     interrupted = Event()
 
     def write(day: int) -> Path:
@@ -140,7 +136,7 @@ def make_news(
         try:
             return list(pool.map(write, range(days)))
         except BaseException:
-            interrupted.set()  # every thread removes its unfinished file
+            interrupted.set()  # makes every thread stop and remove its unfinished file
             raise
 
 
@@ -160,16 +156,16 @@ def day_blocks(day: int, lines: int, seed: int, site: Site, texts: Texts) -> Ite
 
 
 def open_generated(file: BinaryIO, comment: bytes, level: int) -> gzip.GzipFile:
-    """Return a gzip file, without a time stamp, whose header has a comment (RFC 1952).
+    """Return a gzip file without a time stamp and with a comment in its header (RFC 1952).
 
-    Python writes no comments, so an empty member with the comment comes first.
+    Python cannot write the comment, so an empty member with the comment comes first.
     """
     file.write(b"\x1f\x8b\x08\x10\0\0\0\0\0\xff" + comment + b"\0\x03\0" + bytes(8))
     return gzip.GzipFile("", "wb", level, file, mtime=0)
 
 
 def make_site(days: int, seed: int) -> Site:
-    """Draw users, articles and pools; see the top of this file."""
+    """Draw users, articles and pools as the module's docstring says."""
     user_features, user_ends = make_users(np.random.default_rng((seed, POPULATION)))
     pool_articles, pool_ends = make_pools(days, np.random.default_rng((seed, SCHEDULE)))
     count = pool_articles.max() + 1
@@ -189,22 +185,22 @@ def make_site(days: int, seed: int) -> Site:
 
 
 def make_users(rng: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Draw the features of all users; return them flat, from 0, and where each user's end."""
+    """Draw the features of all users; return `user_features` and `user_ends` of a `Site`."""
     popularity = 0.8 * np.exp(-0.8 / ON * np.arange(FEATURES - 1))  # the sum is about ON
     odds = popularity / (1 - popularity) * np.exp(rng.standard_normal((SEGMENTS, FEATURES - 1)))
     chance = (odds / (1 + odds))[rng.integers(SEGMENTS, size=USERS)]
     chance[rng.random(USERS) < ALONE] = 0
     on = np.ones((USERS, FEATURES), bool)
     on[:, 1:] = rng.random(chance.shape) < chance
-    order = np.concatenate([[0], 1 + rng.permutation(FEATURES - 1)])  # of writing
+    order = np.concatenate([[0], 1 + rng.permutation(FEATURES - 1)])  # in which a line lists them
     user, place = np.nonzero(on[:, order])
     ends = np.searchsorted(user, np.arange(USERS + 1))
     return order[place].astype(np.uint8), ends
 
 
 def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Draw the pool of each slot; return articles flat, from 0, and where each slot's end."""
-    rate = (FEWEST + MOST) / (STAY[0] + STAY[1])  # arrivals a slot that keep the mean size
+    """Draw the pool of each slot; return `pool_articles` and `pool_ends` of a `Site`."""
+    rate = (FEWEST + MOST) / (STAY[0] + STAY[1])  # arrivals per slot that keep the mean size
     leaves: dict[int, int] = {}  # article -> slot in which it leaves, in order of arrival
     pools: list[list[int]] = []
     count = 0
@@ -222,8 +218,16 @@ def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], 
     return np.concatenate([np.array(pool, np.int32) for pool in pools]), ends
 
 
+def write_out(site: Site) -> Texts:
+    """Return the users and pools of a site as text."""
+    articles = site.clicks.articles
+    users = join_each(site.user_features + 1, site.user_ends, " {}")
+    pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
+    return Texts(users, pools, articles.tolist())
+
+
 def join_each(values: NDArray[np.integer], ends: NDArray[np.int64], form: str) -> list[str]:
-    """Write each list `values[ends[i] : ends[i + 1]]` as text, every value in this form."""
+    """Return each list `values[ends[i] : ends[i + 1]]` as text, with every value in this form."""
     words = [form.format(value) for value in values.tolist()]
     return ["".join(words[a:b]) for a, b in itertools.pairwise(ends.tolist())]
 

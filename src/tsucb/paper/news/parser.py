@@ -1,13 +1,13 @@
-"""Read a day of the news log: one gzip file, one visit a line.
+"""Read a day of the news log: a gzip file with one visit per line.
 
 A line has the time, the displayed article, the click, the ids of the user's non-zero binary
-features, and the pool of articles the displayed one was drawn from, uniformly:
+features, and the pool of articles from which the displayed one was drawn uniformly:
 
     1317513291 id-560620 0 |user 1 9 11 13 |id-552077 |id-555224 |id-560620
 
-Lines that do not have this form are counted by kind and skipped. The length of a line is bounded,
-and so is how much larger the text may be than its file. A day of 1.5 million visits takes about
-eight seconds, much less than the experiments that read it, so nothing parsed is kept on disk.
+Lines of another form are counted by kind and skipped. The length of a line is bounded, and so is
+the size of the text relative to its file. A day of 1.5 million visits takes about eight seconds,
+much less than the experiments that read it, so the parsed visits are not kept on disk.
 """
 
 import gzip
@@ -21,20 +21,20 @@ from pathlib import Path
 
 import numpy as np
 
-from tsucb.paper.news.day import FEATURES, Day, SkippedLines, day_name, is_generated
+from tsucb.paper.news.day import FEATURES, NAME, Day, SkippedLines, is_generated
 
-LONGEST = 1 << 20  # no line is longer; the longest of Yahoo!'s have a thousand bytes
-SMALL = 1 << 28  # text up to this size may be any number of times as large as its file
-EXPANSION = 100  # how many times as large as its file a longer text may be; Yahoo!'s: ten
-MOST_SKIPPED = 1_000_000  # malformed lines of a day; Yahoo!'s have 1.5 million in all
-MOST_ARTICLES = 1_000  # articles in a pool; those of Yahoo!'s have about 40
+LONGEST = 1 << 20  # bytes of a line; Yahoo!'s longest have a thousand
+SMALL = 1 << 28  # bytes of text that may come from a file of any size
+EXPANSION = 100  # times that a longer text may be as long as its file; Yahoo!'s is ten times
+MOST_SKIPPED = 1_000_000  # malformed lines of a day; Yahoo!'s days have 1.5 million lines in all
+MOST_ARTICLES = 1_000  # articles in a pool; Yahoo!'s pools have about 40
 FIELD = "wrong field"
 DISPLAYED = "displayed article not in the pool"
 FEATURE = f"feature id repeated or outside 1 to {FEATURES}"
 POOL = f"pool of more than {MOST_ARTICLES:,} articles"
 TRUNCATED = "truncated last line"
 GZIP = "broken gzip"
-BLANK = rb"[ \t\r]"  # for which _ stands in both patterns
+BLANK = rb"[ \t\r]"  # both patterns write it as _
 VISIT = re.compile(
     rb"([0-9]{1,10})_+id-([0-9]{1,9})_+([01])_+[|]user((?:_+[0-9]{1,10})+)_+".replace(b"_", BLANK)
 )
@@ -45,8 +45,8 @@ IDS = frozenset(range(1, FEATURES + 1))
 def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
     """Return one day of the log.
 
-    Malformed lines are skipped and counted in `problems`; with `strict` they are an error. A day
-    without a good line is always an error.
+    Malformed lines are skipped and counted in `problems`. Raise ValueError if there is no good line
+    or, with `strict`, any malformed one.
     """
     path = Path(path)
     visits = Visits()
@@ -73,11 +73,12 @@ def read_day(path: str | os.PathLike[str], *, strict: bool = False) -> Day:
         raise ValueError(f"{path} has no line of the news log's form: {found or 'it is empty'}")
     if strict and problems:
         raise ValueError(f"{path} has malformed lines: {found}; without strict they are skipped")
-    return visits.day(day_name(path), problems, generated)
+    name = path.name.removeprefix(NAME).removesuffix(".gz")
+    return visits.day(name, problems, generated)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a gzip file, each with its line end if it has one."""
+    """Yield the lines of a gzip file with their line ends; the last may lack its own."""
     most, total = max(SMALL, EXPANSION * path.stat().st_size), 0
     with gzip.open(path) as file:
         while line := file.readline(LONGEST):
@@ -96,16 +97,16 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 class Visits:
-    """The visits of a day as they are read, column by column; see `Day`."""
+    """The columns of a `Day`, which grow by a visit at a time."""
 
     def __init__(self) -> None:
         self.time, self.ends = array("q"), array("q", [0])
         self.article, self.pool = array("i"), array("i")
         self.click, self.features = bytearray(), bytearray()
-        self.pools: dict[frozenset[int], int] = {}  # numbered in the order of their visits
+        self.pools: dict[frozenset[int], int] = {}  # the numbers of pools, in order of appearance
 
     def add(self, line: bytes) -> str:
-        """Add the visit in a line; return what is wrong with a malformed line, else ""."""
+        """Add the visit in a line; return "" or, for a malformed line, its kind."""
         if not line.endswith(b"\n"):
             return TRUNCATED
         start = line.find(b"|id-")
@@ -148,7 +149,7 @@ class Visits:
 
 @lru_cache(maxsize=1024)
 def parse_pool(text: bytes) -> frozenset[int] | str:
-    """Return the articles of a pool, or what is wrong with its text.
+    """Return the articles of a pool or, for a malformed one, the kind of its line.
 
     Pools last for minutes, so most visits find theirs in the cache.
     """
