@@ -392,7 +392,8 @@ def case_of(options: argparse.Namespace, clients: int) -> str:
         return f"as fast as it goes, {clients} connections"
     if options.loops:
         return f"{options.loops:,} loops, {options.connections:,} connections"
-    return f"{options.rate:,g} a second" + ", beside a busy loop" * options.beside
+    beside = ", beside a busy loop" if options.beside else ""
+    return f"{options.rate:,g} a second{beside}"
 
 
 def raise_limit(connections: int) -> None:
