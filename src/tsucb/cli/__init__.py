@@ -1,7 +1,7 @@
-"""The command line: `tsucb reproduce`, `tsucb simulate`, `tsucb data`, `tsucb evaluate`.
+"""The command line: `tsucb COMMAND`, one module for each command; see `commands`.
 
 Bad input gets one sentence and exit code 2, an interrupt exit code 130. Nothing heavy is imported
-here, so that `main` also catches an interrupt while the commands are loading.
+here, so that `main` also catches an interrupt while a command is loaded.
 """
 
 import os

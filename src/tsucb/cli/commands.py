@@ -1,4 +1,4 @@
-"""All commands, and the exit codes and messages of their errors."""
+"""The list of commands, and the exit codes and messages of their errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 def application(arguments: list[str]) -> typer.Typer:
-    """Return the command line, with the command that these arguments call."""
+    """Return the command line; of its commands, only the one that the arguments call works."""
     app = typer.Typer(
         name="tsucb",
         no_args_is_help=True,
@@ -40,7 +40,7 @@ def application(arguments: list[str]) -> typer.Typer:
             continue
         module = import_module(f"tsucb.cli.{name}")
         if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+            app.add_typer(module.app, name=name, help=line)
         else:
             app.command(name)(getattr(module, name))
     return app
@@ -75,7 +75,7 @@ def answer(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.Abort as error:
-        # The parser turns an EOFError of ours into an Abort, as if a prompt had ended.
+        # The parser turns an EOFError of a command into an Abort, as if a prompt had ended.
         if isinstance(error.__cause__, EOFError):
             return refuse(f"a file ended too early: {error.__cause__}")
         return INTERRUPTED

@@ -9,19 +9,19 @@ from tsucb.cli.options import DataOption
 from tsucb.paper.datasets import DATASETS, data_folders, fetch, load
 from tsucb.paper.news import generate
 
-app = typer.Typer(help="The datasets of the deep bandit benchmark: list, get, check.")
+app = typer.Typer()
 
 
 @app.command("list")
 def list_datasets(data_dir: DataOption = None) -> None:
-    """Show the datasets, where each was found, and where they are looked for."""
+    """Show the datasets, the folder of each, and the folders that are searched."""
     typer.echo(f"{'dataset':<11}{'rows':>9}{'features':>10}{'arms':>6}   where")
     for dataset in DATASETS.values():
         place = dataset.find(data_dir) or f"absent: tsucb data get {dataset.name}"
         size = f"{dataset.rows:>9,}{dataset.features:>10}{dataset.arms:>6}"
         typer.echo(f"{dataset.name:<11}{size}   {place}")
     typer.echo(f"{'wheel':<11}{'any':>9}{2:>10}{5:>6}   needs no data")
-    typer.echo("\nlooked for in subfolders with these names of:")
+    typer.echo("\nsearched for in subfolders with these names of:")
     for folder in data_folders(data_dir):
         typer.echo(f"  {folder}")
 

@@ -1,4 +1,4 @@
-"""`tsucb evaluate`: what a policy would have earned, from logged data."""
+"""`tsucb evaluate`: estimate from logged data what policies would have earned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, split_list
+from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, option, split_list
 from tsucb.cli.simulate import ModelName, make_model
 from tsucb.evaluation import Comparison, compare, read_settings
 from tsucb.files import write_whole
@@ -28,25 +28,21 @@ from tsucb.policies.names import named_policy, usual_ucb
 class Columns:
     """The columns of a table of events, and how its arms were logged."""
 
-    arm: Annotated[str, typer.Option(help="Column of the logged arm.")] = "arm"
-    reward: Annotated[str, typer.Option(help="Column of its reward.")] = "reward"
-    context: Annotated[
-        str | None, typer.Option(help="Columns of the context, comma-separated; default: all else.")
-    ] = None
-    available: Annotated[
-        str | None, typer.Option(help="Column of the arms that could be played, such as a|b|c.")
-    ] = None
-    propensity: Annotated[
-        str | None, typer.Option(help="Column of the probability with which the arm was logged.")
-    ] = None
-    uniform: Annotated[
-        bool, typer.Option("--uniform", help="Each available arm was logged equally often.")
-    ] = False
+    arm: str = option("arm", "Column of the logged arm.")
+    reward: str = option("reward", "Column of its reward.")
+    context: str | None = option(
+        None, "Columns of the context, comma-separated; default: all else."
+    )
+    available: str | None = option(None, "Column of the arms that could be played, such as a|b|c.")
+    propensity: str | None = option(
+        None, "Column of the probability with which the arm was logged."
+    )
+    uniform: bool = option(False, "Each available arm was logged equally often.", "--uniform")
 
     def arguments(self) -> dict[str, Any]:
-        """Return the columns as the readers of tables take them.
+        """Return the arguments of `read_decisions` and `compare` for these columns.
 
-        Raise ValueError if it is not said how the arms were logged.
+        Raise ValueError unless exactly one of `uniform` and `propensity` is given.
         """
         if self.uniform == (self.propensity is not None):
             raise ValueError(
@@ -59,23 +55,17 @@ class Columns:
 
 @dataclass
 class AgentOptions:
-    """What whole agents are compared by."""
+    """Which agents are compared, how, and where the page goes."""
 
     agent: AgentsOption = None
     missing: MissingOption = None
-    method: Annotated[str, typer.Option(help="With --agent: auto, replay or doubly-robust.")] = (
-        "auto"
+    method: str = option("auto", "With --agent: auto, replay or doubly-robust.")
+    rewards_between: str | None = option(
+        None,
+        "With --agent: the least and the largest possible reward, such as 0,50; known for "
+        "rewards of 0 and 1.",
     )
-    rewards_between: Annotated[
-        str | None,
-        typer.Option(
-            help="With --agent: the least and the largest possible reward, such as 0,50; known for "
-            "rewards of 0 and 1."
-        ),
-    ] = None
-    report: Annotated[
-        Path | None, typer.Option(help="With --agent: write a page with tables and a figure.")
-    ] = None
+    report: Path | None = option(None, "With --agent: write a page with tables and a figure.")
 
     def bounds(self) -> tuple[float, float] | None:
         """Return the bounds of rewards; raise ValueError if they are not two numbers."""
@@ -92,27 +82,20 @@ class AgentOptions:
 
 @dataclass
 class ReplayOptions:
-    """What a policy is replayed with."""
+    """The model that policies are replayed with, and how often."""
 
-    model: Annotated[
-        ModelName,
-        typer.Option(help="auto: adaptive-curves, as the agent's; nig-linear for the news log."),
-    ] = ModelName.auto
-    noise: Annotated[float, typer.Option(help="σ of contextual-linear and gaussian.")] = 1.0
-    intercept: Annotated[
-        bool, typer.Option("--intercept", help="Add a feature that is always 1 to the context.")
-    ] = False
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Malformed lines of a news log are an error.")
-    ] = False
-    lives: Annotated[
-        int,
-        typer.Option(
-            help="How often a policy is replayed: once on the log, else on resampled logs, whose "
-            "spread gives the interval; 1: no interval.",
-            min=1,
-        ),
-    ] = LIVES
+    model: ModelName = option(
+        ModelName.auto, "auto: adaptive-curves, as the agent's; nig-linear for the news log."
+    )
+    noise: float = option(1.0, "σ of contextual-linear and gaussian.")
+    intercept: bool = option(False, "Add a feature that is always 1 to the context.", "--intercept")
+    strict: bool = option(False, "Malformed lines of a news log are an error.", "--strict")
+    lives: int = option(
+        LIVES,
+        "How often a policy is replayed: once on the log, else on resampled logs, whose spread "
+        "gives the interval; 1: no interval.",
+        min=1,
+    )
 
 
 @grouped
@@ -150,8 +133,8 @@ def evaluate(
     With --policy, by replay: the policy runs over the log and learns from the events at which it
     picks the logged arm: these matched events, thinned to equal chances where propensities differ,
     are distributed as if the policy had been live (Li et al. 2011). The rate is the mean over
-    several lives of the policy, its interval includes their luck. The lift is over the logging
-    policy.
+    several lives of the policy, and its interval covers how much they differ. The lift is over
+    the logging policy.
     """
     if not log.exists():
         raise ValueError(f"there is no file {log}")
@@ -178,7 +161,7 @@ def evaluate(
 def compare_agents(
     log: Path, options: AgentOptions, policies: list[str], columns: dict[str, Any], seed: int
 ) -> Any:
-    """Compare configurations on a log: print the tables, write the page; return the table."""
+    """Compare agents on a log: print the tables, write the page; return the table of rewards."""
     agents = read_agents(options.agent or [])
     agents |= {name: {"policy": named_policy(name)} for name in policies}
     method = options.method.replace("-", " ")
@@ -195,7 +178,7 @@ def compare_agents(
 
 
 def read_agents(files: list[Path]) -> dict[str, Any]:
-    """Return the settings in these files, by the names of the files."""
+    """Return the settings of agents by the names of their TOML files."""
     agents: dict[str, Any] = {}
     for file in files:
         if file.stem in agents:
@@ -224,7 +207,7 @@ def print_comparison(found: Comparison) -> None:
 def replay_policies(
     log: Path, policies: list[str], options: ReplayOptions, columns: Columns, seed: int
 ) -> Any:
-    """Replay policies over a log, print a line for each, and return the table."""
+    """Replay policies over a log and print a line for each; return them as a table."""
     import pandas as pd
 
     name = options.model
@@ -258,13 +241,13 @@ def replay_policies(
 
 
 def print_line(*columns: str) -> None:
-    """Print one line of the table of replays, as soon as it is known."""
+    """Print one line of the table of replays, before the next replay begins."""
     widths = (22, 12, 9, 18, 10, 10, 0)
     typer.echo(" ".join(text.ljust(width) for text, width in zip(columns, widths, strict=True)))
 
 
 def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
-    """Yield the days of a news log."""
+    """Yield the name and the events of every day of a news log."""
     for file in log_files(path) if path.is_dir() else [path]:
         day = read_day(file, strict=strict)
         for problem in day.problems:
@@ -273,7 +256,7 @@ def news_days(path: Path, strict: bool) -> Iterator[tuple[str, LoggedData]]:
 
 
 def with_model(events: LoggedData, name: ModelName, noise: float) -> tuple[LoggedData, Any]:
-    """Return the events with the contexts that the model of this name reads, and the model."""
+    """Return the model with this name, and the events with the contexts that it reads."""
     size, features = events.contexts.shape
     if name in (ModelName.bernoulli, ModelName.gaussian):
         events = events._replace(contexts=np.empty((size, 0)))

@@ -1,9 +1,8 @@
-"""Options that several commands have, groups of options as dataclasses, and bounds of memory."""
+"""Options that several commands share, and groups of options as dataclasses."""
 
 import inspect
-import os
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -31,33 +30,44 @@ DataOption = Annotated[
 ]
 
 
-def grouped(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command in which every parameter that is a dataclass is replaced by its fields.
+def option(default: Any, help: str, *names: str, **more: Any) -> Any:
+    """Return a field of a group of options; `names` and `more` are those of `typer.Option`."""
+    return field(default=default, metadata={"option": typer.Option(*names, help=help, **more)})
 
-    Typer then reads each field as an option of its own, and the function gets them grouped.
+
+def grouped(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the fields of its dataclass parameters as options of their own.
+
+    Typer reads the options from the signature; the function gets them as dataclasses.
     """
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
-        types = get_type_hints(groups.get(name, function), include_extras=True)
-        for each in fields.get(name, {name: parameter}).values():
-            options.append(each.replace(kind=each.KEYWORD_ONLY, annotation=types[each.name]))
+        if name not in groups:
+            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        types = get_type_hints(groups[name], include_extras=True)
+        for each in fields(groups[name]):
+            kind, annotation = parameter.KEYWORD_ONLY, types[each.name]
+            if each.metadata:
+                annotation = Annotated[annotation, each.metadata["option"]]
+            own = {"name": each.name, "default": each.default, "annotation": annotation}
+            options.append(parameter.replace(kind=kind, **own))
 
     def command(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field: values.pop(field) for field in fields[name]})
+            values[name] = group(**{each.name: values.pop(each.name) for each in fields(group)})
         function(**values)
 
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in options}
+    command.__annotations__ = {each.name: each.annotation for each in options}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:
-    """Return the parts of a comma-separated list; None of None.
+    """Return the parts of a comma-separated list; None for None.
 
     >>> split_list("TS, TS-UCB(1)")
     ('TS', 'TS-UCB(1)')
@@ -65,20 +75,3 @@ def split_list(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def machine_memory() -> float:
-    """Return the bytes of memory of this machine; infinity where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows
-        return float("inf")
-
-
-def check_memory(what: str, needed: float) -> None:
-    """Raise ValueError if this machine cannot hold the bytes needed."""
-    if needed > machine_memory():
-        raise ValueError(
-            f"{what} need about {needed / 2**30:,.0f} GiB of memory, and this machine has "
-            f"{machine_memory() / 2**30:,.0f}; give smaller numbers"
-        )

@@ -1,4 +1,4 @@
-"""`tsucb reproduce`: the paper's experiments, each one command."""
+"""`tsucb reproduce`: the paper's experiments, one command each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsucb.cli.options import DataOption, SeedOption, grouped, split_list
+from tsucb.cli.options import DataOption, SeedOption, grouped, option, split_list
 from tsucb.paper.experiments import Claim, Experiment, reproduce
 from tsucb.paper.experiments.report import verdict
 from tsucb.paper.figure1 import Figure1, parse_cell
@@ -21,10 +21,7 @@ from tsucb.paper.theorems import Theorems
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(
-    help="Reproduce an experiment of the paper.",
-    no_args_is_help=True,
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 class Scale(StrEnum):
@@ -43,46 +40,34 @@ class Prior(StrEnum):
 
 @dataclass
 class Settings:
-    """The settings that every experiment has."""
+    """The settings that all experiments share."""
 
-    scale: Annotated[
-        Scale, typer.Option(help="quick: minutes on two cores; full: as much as the paper.")
-    ] = Scale.quick
-    runs: Annotated[int | None, typer.Option(help="Runs of every policy; default by scale.")] = None
+    scale: Scale = option(Scale.quick, "quick: minutes on two cores; full: as much as the paper.")
+    runs: int | None = option(None, "Runs of every policy; default by scale.")
     seed: SeedOption = 0
-    policies: Annotated[
-        str | None, typer.Option(help='Only these, comma-separated, such as "TS,TS-UCB(1)".')
-    ] = None
+    policies: str | None = option(None, 'Only these, comma-separated, such as "TS,TS-UCB(1)".')
 
     def make(self, kind: type[Experiment], **own: Any) -> Experiment:
-        """Return an experiment of these settings and of its own."""
+        """Return an experiment of a kind with these settings, and with `own` ones of the kind."""
         policies = split_list(self.policies)
         return kind.at(self.scale, runs=self.runs, seed=self.seed, policies=policies, **own)
 
 
 @dataclass
 class Work:
-    """Where an experiment is measured, and where its results go."""
+    """Where an experiment runs, and where its results go."""
 
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the results; continued if it has some.")
-    ] = None
-    workers: Annotated[int | None, typer.Option(help="Tasks at once; default: one per core.")] = (
-        None
+    out: Path | None = option(None, "Folder of the results; continued if it has some.")
+    workers: int | None = option(None, "Tasks at once; default: one per core.")
+    cluster: str | None = option(None, "Address of a Dask scheduler to run on, tcp://HOST:PORT.")
+    continue_other_code: bool = option(
+        False,
+        "Continue results that another state of this package has begun, mixing both.",
+        "--continue-other-code",
     )
-    cluster: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler to run on, tcp://HOST:PORT.")
-    ] = None
-    continue_other_code: Annotated[
-        bool,
-        typer.Option(
-            "--continue-other-code",
-            help="Continue results that another state of this package has begun, mixing both.",
-        ),
-    ] = False
 
     def carry_out(self, experiment: Experiment) -> None:
-        """Measure the experiment into its folder, with progress, and end with the claims."""
+        """Run the experiment, write its results into the folder, and print the claims."""
         from rich.console import Console
 
         out = self.out or Path("results") / experiment.name
@@ -170,12 +155,12 @@ def table1(
 class Data:
     """The settings of the experiments on datasets."""
 
-    datasets: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None
-    horizon: Annotated[int | None, typer.Option(help="Steps of a run.")] = None
+    datasets: str | None = option(None, "Only these, comma-separated.")
+    horizon: int | None = option(None, "Steps of a run.")
     data_dir: DataOption = None
 
-    def chosen(self) -> dict[str, Any]:
-        """Return the settings as an experiment takes them."""
+    def arguments(self) -> dict[str, Any]:
+        """Return these settings as the keyword arguments of an experiment."""
         folder = self.data_dir and str(self.data_dir)
         datasets = split_list(self.datasets)
         return {"datasets": datasets, "horizon": self.horizon, "data_dir": folder}
@@ -185,7 +170,7 @@ class Data:
 @grouped
 def table2(settings: Settings, work: Work, data: Data) -> None:
     """Table 2: Neural-Linear on seven real datasets."""
-    work.carry_out(settings.make(Table2, **data.chosen()))
+    work.carry_out(settings.make(Table2, **data.arguments()))
 
 
 @app.command()
@@ -198,7 +183,7 @@ def posteriors(
 ) -> None:
     """Beyond the paper: Table 2 with other posteriors of networks."""
     names = split_list(posteriors)
-    work.carry_out(settings.make(Posteriors, posteriors=names, **data.chosen()))
+    work.carry_out(settings.make(Posteriors, posteriors=names, **data.arguments()))
 
 
 @app.command()

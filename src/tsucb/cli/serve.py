@@ -9,54 +9,47 @@ from typing import Annotated
 
 import typer
 
-from tsucb.cli.options import grouped
+from tsucb.cli.options import grouped, option
 
 
 @dataclass
 class ServerOptions:
     """Settings of the server that override its file and its environment variables."""
 
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the log and the keys; ./tsucb-data by default.")
-    ] = None
-    host: Annotated[str | None, typer.Option(help="127.0.0.1 by default.")] = None
-    port: Annotated[int | None, typer.Option(help="8000 by default.")] = None
-    tls_certificate: Annotated[Path | None, typer.Option(help="For https, with --tls-key.")] = None
-    tls_key: Annotated[Path | None, typer.Option(help="For https.")] = None
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Listen to other machines without TLS, behind a proxy."),
-    ] = None
-    postgres: Annotated[
-        str | None, typer.Option(help="A PostgreSQL database to keep the log in instead.")
-    ] = None
+    data: Path | None = option(None, "Folder of the log and the keys; ./tsucb-data by default.")
+    host: str | None = option(None, "127.0.0.1 by default.")
+    port: int | None = option(None, "8000 by default.")
+    tls_certificate: Path | None = option(None, "For https, with --tls-key.")
+    tls_key: Path | None = option(None, "For https.")
+    insecure: bool | None = option(
+        None, "Listen to other machines without TLS, behind a proxy.", "--insecure"
+    )
+    postgres: str | None = option(None, "A PostgreSQL database to keep the log in instead.")
 
 
-# Most of its lines are the options with their help.
+@dataclass
+class Task:
+    """What the command does, if it does not serve."""
+
+    backup: Path | None = option(
+        None, "Copy the log to this file, also while it is served, and leave."
+    )
+    check: bool = option(False, "Read the whole log, say what is damaged, and leave.", "--check")
+    repair: bool = option(False, "Set aside what is damaged in the log, and leave.", "--repair")
+    ready: bool = option(
+        False,
+        "Ask the server with these settings whether it is ready: exit code 0 or 1.",
+        "--ready",
+    )
+
+
 @grouped
 def serve(
     options: ServerOptions,
+    task: Task,
     config: Annotated[
-        Path | None,
-        typer.Option(help="Settings in a TOML file.", envvar="TSUCB_SERVE_CONFIG"),
+        Path | None, typer.Option(help="Settings in a TOML file.", envvar="TSUCB_SERVE_CONFIG")
     ] = None,
-    backup: Annotated[
-        Path | None,
-        typer.Option(help="Copy the log to this file, also while it is served, and leave."),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Read the whole log, say what is damaged, and leave.")
-    ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Set aside what is damaged in the log, and leave.")
-    ] = False,
-    ready: Annotated[
-        bool,
-        typer.Option(
-            "--ready",
-            help="Ask the server with these settings whether it is ready: exit code 0 or 1.",
-        ),
-    ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Play simulated visitors, to see a page that lives.")
     ] = False,
@@ -65,34 +58,22 @@ def serve(
 
     Settings can also come from the environment, such as TSUCB_SERVE_PORT=9000.
     """
-    try:
-        from tsucb.service.errors import StoreError
-        from tsucb.service.server import (
-            Server,
-            at_terminal,
-            is_ready,
-            look_through,
-            read_settings,
-            set_up_logging,
-        )
-        from tsucb.service.sqlite import backup as copy_log
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"the service needs {error.name}; install it with pip install 'tsucb[serve]'"
-        ) from None
+    from tsucb.service import server, sqlite
+    from tsucb.service.errors import StoreError
+
     values = asdict(options).items()
     overrides = {name: str(each) if isinstance(each, Path) else each for name, each in values}
-    settings = read_settings(config, os.environ, overrides)
-    set_up_logging(as_json=not at_terminal())
+    settings = server.read_settings(config, os.environ, overrides)
+    server.set_up_logging(as_json=not server.at_terminal())
     try:
-        if backup is not None:
-            copy_log(settings.data, backup)
-        elif ready:
-            if not is_ready(settings):
+        if task.backup is not None:
+            sqlite.backup(settings.data, task.backup)
+        elif task.ready:
+            if not server.is_ready(settings):
                 raise typer.Exit(1)
-        elif check or repair:
-            look_through(settings, repair)
+        elif task.check or task.repair:
+            server.look_through(settings, task.repair)
         else:
-            Server(settings, demo).run()
+            server.Server(settings, demo).run()
     except StoreError as error:
         raise ValueError(str(error)) from None

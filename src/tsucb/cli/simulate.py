@@ -1,9 +1,10 @@
-"""`tsucb simulate`: any environment × model × policies, for a quick question."""
+"""`tsucb simulate`: play policies against any environment, with any model."""
 
 from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,8 +19,8 @@ from tsucb.cli.options import (
     DataOption,
     MissingOption,
     SeedOption,
-    check_memory,
     grouped,
+    option,
     split_list,
 )
 from tsucb.files import write_whole
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ModelName(StrEnum):
-    """The models; `auto` is the one that knows the environment's prior, or nig-linear."""
+    """Names of models; `auto` is the model with the environment's prior, or else nig-linear."""
 
     auto = "auto"
     curves = "adaptive-curves"
@@ -51,20 +52,19 @@ USUAL = "TS,TS-UCB(1),TS-UCB(100),Greedy,UCB"
 
 @dataclass
 class Size:
-    """The numbers of an environment."""
+    """The size and the parameters of an environment."""
 
-    arms: Annotated[
-        int, typer.Option(help="K, of a synthetic environment.", min=1, max=1_000_000)
-    ] = 10
-    features: Annotated[
-        int, typer.Option(help="d, of a linear environment.", min=1, max=1_000_000)
-    ] = 10
-    noise: Annotated[float, typer.Option(help="σ of the rewards.")] = 1.0
-    delta: Annotated[float, typer.Option(help="Radius of the wheel.")] = 0.5
+    arms: int = option(10, "K, of a synthetic environment.", min=1, max=1_000_000)
+    features: int = option(10, "d, of a linear environment.", min=1, max=1_000_000)
+    noise: float = option(1.0, "σ of the rewards.")
+    delta: float = option(0.5, "Radius of the wheel.")
     data_dir: DataOption = None
 
     def environment(self, name: str) -> Any:
-        """Return the environment of a name, synthetic or a dataset, if the memory can hold it."""
+        """Return a synthetic environment or a dataset by its name.
+
+        Raise ValueError for an unknown name, or if the environment does not fit into memory.
+        """
         if name in ("linear", "contextual-linear"):
             matrices = self.arms if name == "contextual-linear" else 1
             numbers = self.features * (2 * matrices * self.features + self.arms)
@@ -87,27 +87,23 @@ class Size:
 
 @dataclass
 class Runs:
-    """How much is played."""
+    """The number and the length of runs."""
 
-    horizon: Annotated[int, typer.Option(help="Steps of a run.", min=1, max=1_000_000_000)] = 1000
-    runs: Annotated[int, typer.Option(help="Runs of every policy.", min=1, max=1_000_000)] = 20
+    horizon: int = option(1000, "Steps of a run.", min=1, max=1_000_000_000)
+    runs: int = option(20, "Runs of every policy.", min=1, max=1_000_000)
     seed: SeedOption = 0
-    workers: Annotated[
-        int | None, typer.Option(help="Threads; default: one per core.", min=1, max=1_000)
-    ] = None
+    workers: int | None = option(None, "Threads; default: one per core.", min=1, max=1_000)
 
 
 @dataclass
 class LikeLog:
-    """A log to fit an environment to, and the agents that play in it."""
+    """A log to fit an environment to, and the agents that play there."""
 
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            help="A decision log, or a .csv or .parquet file with the columns arm and reward: "
-            "simulate what is fitted to it."
-        ),
-    ] = None
+    like: Path | None = option(
+        None,
+        "A decision log, or a .csv or .parquet file with the columns arm and reward: simulate "
+        "what is fitted to it.",
+    )
     agent: AgentsOption = None
     missing: MissingOption = None
 
@@ -168,7 +164,7 @@ def simulate(
 def play_bandit(
     console: Console, name: str, bandit: Any, model: Any, rules: tuple[str, ...], play: Runs
 ) -> tuple[Any, dict[str, Any]]:
-    """Play policies against a bandit, print the table, and return checkpoints and regret curves."""
+    """Play policies against a bandit and print the table; return checkpoints and regret curves."""
     from rich.table import Table
 
     special = {
@@ -201,7 +197,7 @@ def play_bandit(
 def play_like(
     console: Console, given: LikeLog, rules: tuple[str, ...], play: Runs
 ) -> tuple[Any, dict[str, Any]]:
-    """Play agents against what is fitted to a log; return checkpoints and regret curves."""
+    """Play agents against a bandit fitted to a log; return checkpoints and regret curves."""
     from rich.table import Table
 
     from tsucb.cli.evaluate import read_agents
@@ -242,8 +238,21 @@ def play_like(
     return first.checkpoints, {name: each.regret[0] for name, each in found.simulations.items()}
 
 
+def check_memory(what: str, needed: float) -> None:
+    """Raise ValueError if this machine cannot hold the bytes needed."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows does not say
+        return
+    if needed > memory:
+        raise ValueError(
+            f"{what} need about {needed / 2**30:,.0f} GiB of memory, and this machine has "
+            f"{memory / 2**30:,.0f}; give smaller numbers"
+        )
+
+
 def make_model(name: ModelName, environment: Any, noise: float, horizon: int) -> Any:
-    """Return the model of a name, in the environment's dimensions."""
+    """Return the model with this name for the dimensions of the environment."""
     if name is ModelName.auto and hasattr(environment, "prior"):
         return environment.prior
     if name is ModelName.auto and hasattr(environment, "model"):

@@ -1,4 +1,4 @@
-"""`tsucb warm`: compile ahead, for an image or a service that must not wait later."""
+"""`tsucb warm`: compile ahead, for a container image or a service that must not wait later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def warm(
         known = ", ".join(dict.fromkeys(name.partition(" ")[0] for name in models()))
         raise ValueError(f"unknown model {only!r}; give one of {known}")
     begin = time.perf_counter()
-    # First compile once what all agents share.
+    # Compile what all agents share once, before the processes start.
     decide(tsucb.Agent(["a", "b"], FEW), FEW)
     with processes(workers or cores()) as pool:
         jobs = {pool.submit(compile_all, name): name for name in tasks}
@@ -71,7 +71,7 @@ def policies() -> Iterator[Any]:
 
 
 def compile_all(name: str) -> int:
-    """Let agents of one model and every policy decide and learn; return how many there were."""
+    """Let agents with one model and every policy decide and learn; return how many agents."""
     model, count = models()[name], 0
     for policy in policies():
         decide(tsucb.Agent(["a", "b"], model=model, policy=policy), *model.context_shape(1)[-1:])
