@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import os
 import re
 from enum import Enum
@@ -21,6 +22,8 @@ SOURCE = f"https://github.com/tsucb/tsucb/blob/v{tsucb.__version__}"
 # An entry of the reference: as it is written by hand, or as the fill of the pages leaves it, which
 # can be read where the pages are not built.
 ENTRY = re.compile(r"^(?:::: (?P<new>\S+)|- \[`(?P<old>tsucb[\w.]*)`\]\(\S+\).*)$", re.MULTILINE)
+
+EMPTY = (None, "", [], {}, ())  # defaults that say nothing
 
 # A docstring that sends the reader of the source to that of the module.
 ELSEWHERE = re.compile(r"; see the top of this (?:file|module)")
@@ -94,7 +97,7 @@ def described(name: str, command: Any, heading: str = "##") -> str:
             continue
         names = [f"`{option}`" for option in [*each.opts, *each.secondary_opts]]
         default = each.default.value if isinstance(each.default, Enum) else each.default
-        shown = default not in (None, False, (), []) and not callable(default)
+        shown = default is not False and default not in EMPTY and not callable(default)
         meaning = " ".join((getattr(each, "help", "") or "").replace("|", "\\|").split())
         rows.append([", ".join(names), f"`{default}`" if shown else "", meaning])
     table = markdown_table(["option", "default", "meaning"], rows, 3) if rows else ""
@@ -105,11 +108,11 @@ def http_api() -> str:
     """Return every operation of the native protocol, and the fields of bodies and answers."""
     document = openapi.document()
     rows = [
-        [method.upper(), f"`{path}`", each["summary"], each["x-key"], body(each), answer(each)]
+        [method.upper(), f"`{path}`", each["summary"], each["x-key"], taken(each), answer(each)]
         for path, methods in document["paths"].items()
         for method, each in methods.items()
     ]
-    parts = [markdown_table(["", "path", "", "key", "body", "answer"], rows, 6)]
+    parts = [markdown_table(["", "path", "", "key", "takes", "answer"], rows, 6)]
     for name, schema in sorted(document["components"]["schemas"].items()):
         fields = schema.get("properties", {})
         needed = schema.get("required", [])
@@ -118,24 +121,31 @@ def http_api() -> str:
             for field, about in fields.items()
         ]
         if lines:
+            about = " ".join(schema.get("description", "").split())
             table = markdown_table(["field", "type", "required", ""], lines, 4)
-            parts.append(f"### {name}\n\n{table}")
+            parts.append(f"### {name}\n\n{about}\n\n{table}")
     return "\n".join(parts)
 
 
-def body(operation: dict[str, Any]) -> str:
-    """Return the type of an operation's body."""
-    return schema_name(operation.get("requestBody", {}).get("content", {}))
+def taken(operation: dict[str, Any]) -> str:
+    """Return the type of an operation's body, and the parameters of its query."""
+    content = operation.get("requestBody", {}).get("content", {})
+    parts = [kind(each["schema"]) for each in content.values()]
+    for each in operation["parameters"]:
+        if each["in"] == "query":
+            default = json.dumps(each["schema"]["default"])
+            parts.append(f"`?{each['name']}={default}`: {kind(each['schema'])}")
+    return "; ".join(parts)
 
 
 def answer(operation: dict[str, Any]) -> str:
-    """Return the type of an operation's answer."""
-    return schema_name(next(iter(operation["responses"].values())).get("content", {}))
-
-
-def schema_name(content: dict[str, Any]) -> str:
-    """Return the type of a content, with a link to its fields."""
-    return kind(next(iter(content.values())).get("schema", {})) if content else ""
+    """Return the status and, where it is declared, the type of an operation's answer."""
+    status, done = next(iter(operation["responses"].items()))
+    kinds = [
+        kind(about["schema"]) if "schema" in about else name
+        for name, about in done.get("content", {}).items()
+    ]
+    return " ".join([status, *(each for each in kinds if each != "any")])
 
 
 def kind(schema: dict[str, Any]) -> str:
@@ -150,11 +160,14 @@ def kind(schema: dict[str, Any]) -> str:
         return f"list of {inner}" if inner and inner != "any" else "list"
     if "enum" in schema:
         return ", ".join(f"`{each}`" for each in schema["enum"])
-    return str(schema.get("type", "any"))
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
+    bounds = [(word, schema[name]) for name, word in words.items() if name in schema]
+    parts = [f"{word} {bound:,.0f}" for word, bound in bounds if abs(bound) < 1e15]
+    return ", ".join([str(schema.get("type", "any")), *parts])
 
 
 def note(schema: dict[str, Any]) -> str:
     """Return the description and the default of a field."""
     text = str(schema.get("description", ""))
     default = schema.get("default")
-    return text + (f" Default `{default}`." if default not in (None, "", [], {}) else "")
+    return text + (f" Default `{json.dumps(default)}`." if default not in EMPTY else "")

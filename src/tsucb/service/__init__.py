@@ -5,41 +5,40 @@
                                      answer ◀──────────┤                                      ▼
                                                        └── fold ◀── position ◀─── Ledger ──▶ Store
 
-A *loop* is a named decision problem. What it knows is a *fold* of its *events* (`events`): settings
-changed, arms added, decided, rewarded, activated, time passed. Nothing but `Loop.fold` changes a
-loop, and it folds only what the store has made durable; so memory is never ahead of the log, an
-answer is never ahead of the disk, and the log alone gives the same state again, to the last bit.
-Deciding is looking: `Question.fill` asks the learner and changes nothing.
+A *loop* is a named decision problem. Its state is a *fold* of its *events* (`events`): settings
+changed, arms added, decided, rewarded, activated, time passed. Only `Loop.fold` changes a loop, and
+it folds only events that the store has made durable. So memory is never ahead of the log, no answer
+is sent before its event is on the disk, and the log alone gives the same state again, to the last
+bit. To decide is to read the state: `Question.fill` asks the learner and changes nothing.
 
 | module | what it is |
 |---|---|
-| `settings` | how a loop is configured |
-| `events` | what can happen to a loop, and its form in the log |
-| `loop`, `state` | the fold: waits for rewards, tells learner and sums; and what it knows |
+| `settings` | the settings of a loop |
+| `events` | what can happen to a loop, and how the log holds it |
+| `loop`, `state` | the fold, and the state it leads to |
 | `store`, `sqlite`, `postgres` | one SQL schema and one `write` for events, erasures, keys, audit |
 | `spool` | decisions made while the database is away |
-| `scheduling` | a clock that never goes back; work that is not quick, each loop's in order |
-| `ledger` | the log and the loops it has led to: group commit (many requests, one flush), folding |
-| `replay` | how the log makes a loop again, also one with another model |
-| `upkeep` | what happens without being asked: waits end, snapshots, other servers, retention |
-| `questions`, `service` | what a decision is asked for; what can be asked of loops |
-| `keys`, `errors` | who may do what, and what can be wrong |
-| `application`, `http` | how requests arrive and how many; requests, answers and operations |
-| `native`, `personalizer/`, `page`, `views` | protocols, thin |
-| `monitoring` | alerts, and counts for Prometheus |
-| `openapi` | the protocol described for programs |
-| `export` | the log as the library's tools read it, by one more fold; comparisons on it |
+| `scheduling` | a clock that never goes back; slow work, in order for each loop |
+| `ledger` | the log and its loops: group commit (many requests, one flush), then the fold |
+| `replay` | loops made from the log again, also with another model |
+| `upkeep` | what is due without a request: ends of waits, snapshots, other servers, retention |
+| `questions`, `service` | questions that decisions answer; all operations on loops |
+| `keys`, `errors` | who may do what; the errors of all protocols |
+| `application`, `http` | limits of requests and connections; requests, answers, operations |
+| `native`, `personalizer/`, `page`, `views` | the protocols, and the pages |
+| `monitoring` | alerts, and metrics for Prometheus |
+| `openapi` | the OpenAPI document of the native protocol |
+| `export` | the log in the library's format, by one more fold; comparisons on it |
 | `server` | the process: its settings, keys on the first start, uvicorn |
 | `client` | the Python client of the native protocol |
 | `demo` | simulated visitors |
 
 Every change of state is one `Transaction` of the store: events, erasures, keys, documents and
-the audit trail. Events that erase, and changes of the model, make every server build the loop from
-the log again while the old one decides.
+the audit trail. After an event that erases others, or that changes the model, every server makes
+the loop from the log again, while the old one decides.
 
-The clock is an argument everywhere. Time in a loop is the time of its events: before an event is
-folded, every wait that ended by then ends; when no event comes, the service writes that time
-passed.
+Functions get the clock as an argument. The time of a loop is that of its events: before an event is
+folded, all waits that ended by then end. If no event comes, the service writes that time passed.
 """
 
 from tsucb.extras import require

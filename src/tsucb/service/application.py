@@ -1,8 +1,8 @@
-"""The application that uvicorn calls, and how many requests and connections it takes.
+"""The ASGI application that uvicorn calls, and its limits of requests and connections.
 
-Paths are split as they come over the wire and only then decoded, so that an id may contain a
-slash. No framework stands between the server and the protocols: a request of 1.4 kB takes 47 µs of
-the processor with uvicorn and msgspec alone, 68 with Starlette, 190 with FastAPI.
+Paths are split at slashes as they come over the wire and decoded afterwards, so an id may contain a
+slash. There is no web framework between uvicorn and the protocols: a request of 1.4 kB takes 47 µs
+of processor time with uvicorn and msgspec alone, 68 with Starlette, 190 with FastAPI.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ log = logging.getLogger("tsucb.service")
 
 PIECE = 1_000_000  # bytes of a file that are sent at a time
 MOST_HEAD = 256_000  # bytes of a request line with its headers
-READING_SECONDS = 30.0  # for a whole request to arrive, from the first connection or byte on
-REWARDS_FIRST = 1.5  # times as many requests, before those that finish a visit are refused too
-SOON = 0.03  # seconds in which the application should come to a request
-LEAST_REQUESTS = 16  # that are answered at the same time, however slow the machine
-FEWER, MORE = 0.98, 0.1  # how the limit changes with a request that waited longer, or not
-STRANGERS = 0.25  # the share of all connections that may be without a key
-MOST_RATES = 10_000  # keys whose rates are remembered; beyond it all begin again
+READING_SECONDS = 30.0  # within which a request must arrive, from the connection or first byte on
+REWARDS_FIRST = 1.5  # times the limit of other requests is the limit of rewards
+SOON = 0.03  # seconds that a request may wait for the processor before the limit falls
+LEAST_REQUESTS = 16  # below which the limit does not fall
+FEWER, MORE = 0.98, 0.1  # the factor by which the limit falls, and the step by which it rises
+STRANGERS = 0.25  # share of all connections that may be without a key
+MOST_RATES = 10_000  # keys with a bucket of tokens; beyond it all buckets start again
 
 OPEN = (*HEALTH, *STATIC)  # paths that are answered while the service starts
 TIMED = ("decide", "reward", "activate", "rank")  # operations with a latency of their own
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
-# Headers of every answer; the page adds its own.
+# Headers of every answer; pages add their own.
 SAFE: Headers = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 ]
 
-# The whole answer to a request past capacity, as both protocols understand it.
+# The whole answer to a request past capacity, in a form for both protocols.
 BODY = b'{"error":{"code":"TooManyRequests","message":"%s"}}' % str(Overloaded()).encode()
 REFUSAL = (
     b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
@@ -61,7 +61,7 @@ REFUSAL = (
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much the application takes.
+    """The limits of the application.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     most_requests, most_connections
         Requests and connections at the same time; see `Door`.
     rate
-        Requests per second and key, None for any number.
+        Requests per second and key; None for no limit.
     """
 
     most_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
@@ -80,7 +80,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Rates:
-    """A bucket of tokens for every key: this many requests a second, and a burst of as many.
+    """A token bucket for every key, which allows `per_second` requests and a burst of as many.
 
     >>> now = [0.0]
     >>> rates = Rates(2, lambda: now[0])
@@ -96,7 +96,7 @@ class Rates:
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
 
     def allows(self, key: str) -> bool:
-        """Return whether the holder of a key may ask now, and count the request."""
+        """Take a token from the bucket of a key; return False if there is none."""
         if self.per_second is None:
             return True
         now, most = self._monotonic(), max(self.per_second, 1.0)
@@ -109,18 +109,18 @@ class Rates:
 
 
 class Door:
-    """Counts requests and connections, and says whether there is room for more.
+    """Counts requests and connections, and refuses those beyond the limits.
 
-    Requests beyond `limit` are refused as soon as they arrive, so nobody waits longer than this
-    many take. It is at most `most_requests`, and lower while requests wait for the processor: of
-    256 that take 0.15 ms each the last waits 40 ms, but four times as long where other programs
-    have three quarters of the machine. Time that passes while the log is flushed does not count, as
-    to refuse requests would not shorten it. Those that bring a reward are refused last, as they
-    finish what was begun.
+    Requests beyond `limit` are refused as soon as they arrive, which bounds the wait of all others.
+    The limit is at most `most_requests`, and falls while requests wait for the processor: the last
+    of 256 requests of 0.15 ms each waits 40 ms, but four times as long if other programs have three
+    quarters of the machine. The time of flushes of the log does not count, as refusing requests
+    would not shorten it. Requests with a reward have a higher limit, as they complete decisions
+    that were made already.
 
-    A connection is a stranger until a request with a valid key came by it. Beyond
-    `most_connections`, and beyond a quarter of them for strangers, the stranger that has been there
-    longest has to go.
+    A connection is a stranger until a request with a valid key arrives on it. Beyond
+    `most_connections` in all, and beyond a quarter of it for strangers, the oldest stranger is
+    disconnected.
     """
 
     def __init__(self, most_requests: int, most_connections: int) -> None:
@@ -128,50 +128,50 @@ class Door:
         self.limit = float(most_requests)
         self.requests = self.connections = 0
         self.refused = self.sent_away = 0  # requests and connections, since the start
-        self._strangers: dict[Connection, None] = {}  # the one that came first is first
+        self._strangers: dict[Connection, None] = {}  # the oldest first
 
     def has_room(self, reward: bool, counted: bool = False) -> bool:
-        """Return whether a request can be answered, which itself may be counted already."""
+        """Return whether to answer a request; `counted` if `requests` includes it already."""
         return self.requests - counted < self.limit * (REWARDS_FIRST if reward else 1.0)
 
     def note_wait(self, waited: float) -> None:
-        """Note how many seconds a request waited for the application to come to it."""
+        """Adapt the limit to the seconds that a request waited for the processor."""
         if waited > SOON:
             self.limit = max(self.limit * FEWER, min(LEAST_REQUESTS, self.most_requests))
         elif self.limit < self.most_requests:
             self.limit = min(self.limit + MORE, self.most_requests)
 
-    def enter(self, guest: "Connection") -> None:
-        """Let a connection in; send another away, or this one, if there are too many."""
+    def enter(self, connection: "Connection") -> None:
+        """Count a new connection; disconnect the oldest stranger if there are too many."""
         self.connections += 1
-        self._strangers[guest] = None
+        self._strangers[connection] = None
         many = len(self._strangers) > max(STRANGERS * self.most_connections, 1)
         if many or self.connections > self.most_connections:
             self.sent_away += 1
-            first = next(iter(self._strangers))  # closed soon: the next to enter sends another
-            self._strangers.pop(first)
-            first.transport.abort()
+            oldest = next(iter(self._strangers))
+            self._strangers.pop(oldest)  # it closes later, and must not be chosen again
+            oldest.transport.abort()
 
-    def welcome(self, guest: "Connection | None") -> None:
-        """Note that a request with a valid key came by a connection."""
-        self._strangers.pop(guest, None)  # type: ignore[arg-type]
+    def welcome(self, connection: "Connection | None") -> None:
+        """Note that a request with a valid key arrived on a connection."""
+        self._strangers.pop(connection, None)  # type: ignore[arg-type]
 
-    def leave(self, guest: "Connection") -> None:
+    def leave(self, connection: "Connection") -> None:
         """Forget a connection that was closed."""
         self.connections -= 1
-        self._strangers.pop(guest, None)
+        self._strangers.pop(connection, None)
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's connection, with limits on how requests arrive.
+    """Uvicorn's HTTP protocol, with limits of time and size for requests that arrive.
 
-    A timer runs only while a request is on its way: one that arrives whole costs nothing. A request
-    for which the application has no room is refused without it: that takes a tenth of the time, so
-    that refusing does not use up what answering needs.
+    A timer runs only while a request is incomplete, so a request that arrives in one piece costs
+    nothing. A request beyond the limit of `Door` is refused here, before uvicorn makes a task for
+    it: that takes a tenth of the time of an answer.
     """
 
     _timer: asyncio.TimerHandle | None = None
-    _head = 0  # bytes since the last request was complete, while its headers are not
+    _head = 0  # bytes of headers that are incomplete
     _in_head, _complete, _refused = True, False, False
 
     def __init__(self, config: Any, *others: Any, **more: Any) -> None:
@@ -179,27 +179,27 @@ class Connection(HttpToolsProtocol):
         self.door: Door = config.app.door
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give the client a while to send something."""
+        """Start the timer, and count the connection."""
         super().connection_made(transport)
-        self._watch()
+        self._start_timer()
         self.door.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        """Check what came, and how much of it."""
+        """Parse some bytes; check the size of headers, and the time of an incomplete request."""
         self._complete = False
         super().data_received(data)
         if self._complete:
-            self._rest()
+            self._stop_timer()
             return
         self._head += len(data) if self._in_head else 0
         if self._head > MOST_HEAD:
             self.send_400_response("The headers are too long.")
-        self._watch()
+        self._start_timer()
 
     def on_headers_complete(self) -> None:
-        """From here on the application counts what comes, if it has room."""
+        """Hand the request to the application, unless `Door` has no room for it."""
         self._in_head, self._head = False, 0
-        # Other answers that are on their way come first.
+        # Answers leave in the order of their requests, so refuse only if no other is to come first.
         idle = not self.pipeline and (self.cycle is None or self.cycle.response_complete)
         protocol = self.url.startswith((b"/v1/", b"/personalizer/"))
         self._refused = idle and protocol and not self.door.has_room(b"reward" in self.url)
@@ -208,12 +208,12 @@ class Connection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Keep what comes of a request that will be answered."""
+        """Ignore the body of a request that is refused."""
         if not self._refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Count the request before the application comes to it, or refuse it."""
+        """Count the request, with the time of its arrival, or answer that it is refused."""
         self._in_head = self._complete = True
         if self._refused:
             self.door.refused += 1
@@ -226,23 +226,23 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nobody any more."""
-        self._rest()
+        """Stop the timer, and forget the connection."""
+        self._stop_timer()
         self.door.leave(self)
         super().connection_lost(exc)
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         if self._timer is None and not self.transport.is_closing():
             self._timer = self.loop.call_later(READING_SECONDS, self.transport.abort)
 
-    def _rest(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class Application:
-    """The ASGI application: health is answered at once, all else once the service is ready.
+    """The ASGI application; while the service starts, it answers only the paths of health.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class Application:
             "tsucb_answer_seconds", "Time from a whole request to its answer.",
             ["protocol", "operation"], buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
-        # To find the counter of some labels takes 3 µs, to count 0.6.
+        # To find the counter for some labels takes 3 µs, to count 0.6.
         self._counters = functools.cache(
             lambda protocol, operation, status: (
                 answers.labels(protocol, status), seconds.labels(protocol, operation)
@@ -278,7 +278,7 @@ class Application:
         self.rates = Rates(options.rate, monotonic)
         self.ready = False  # whether the first loop can decide
         self.failed: Exception | None = None  # why the service could not be started
-        # What else happens when it starts; and if it could not be started.
+        # Called when the service has started; called if it could not be started.
         self.prepare: Callable[[], Awaitable[None]] | None = None
         self.give_up: Callable[[], None] = lambda: None
         self.protocols: dict[str, Any] = {"v1": Native(), "personalizer": Personalizer()}
@@ -306,13 +306,13 @@ class Application:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def answer(self, scope: Any, receive: Any) -> Answer:
-        """Return the answer to a request, whatever it is."""
+        """Return the answer to any request; errors become answers of its protocol."""
         began = self._monotonic()
         path = [unquote(part) for part in scope["raw_path"].decode("latin-1").split("/")[1:]]
-        path = path or [""]  # of OPTIONS *
+        path = path or [""]  # for OPTIONS *
         protocol = self.protocols.get(path[0], self.page)
         try:
-            body = await self._body(scope, receive)  # a slow client takes nobody's place
+            body = await self._body(receive)
             if "arrived" in scope:
                 self.door.note_wait(time.monotonic() - scope["arrived"])
             if not self.ready and path[0] not in OPEN:
@@ -350,7 +350,7 @@ class Application:
         time.observe(seconds)
 
     def holder(self, call: Call) -> KeyRecord | None:
-        """Return who asks, by the key that came with the request."""
+        """Return the record of the key of a request; None without a valid key."""
         key = call.header(b"ocp-apim-subscription-key")
         if not key:
             scheme, _, key = call.header(b"authorization").partition(" ")
@@ -358,7 +358,7 @@ class Application:
                 return None
         return self.service.keys.holder(key.strip(), self.service.clock()) if key else None
 
-    async def _body(self, scope: Any, receive: Any) -> bytes:
+    async def _body(self, receive: Any) -> bytes:
         most, body = self.options.most_bytes, bytearray()
         while True:
             message = await receive()
@@ -371,7 +371,7 @@ class Application:
                 return bytes(body)
 
     async def _live(self, receive: Any, send: Any) -> None:
-        """Start the service while health is answered already; stop it at the end."""
+        """Start the service in the background, so that health is answered; stop it at the end."""
         await receive()  # lifespan.startup
         starting = asyncio.create_task(self._start())
         await send({"type": "lifespan.startup.complete"})

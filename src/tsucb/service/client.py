@@ -4,8 +4,8 @@
         decision = drinks.decide({"hour": 9}, ["tea", "milk"])
         drinks.reward(decision.id, 1.0)
 
-Requests that were refused because the service was busy, or whose answer got lost, are repeated; a
-repeat carries the same key, so it counts once.
+A request is repeated if the service was busy, or if the connection broke before the answer came. A
+repeat has the same key as the first request, so the service counts both once.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ Found = TypeVar("Found")
 Arms = Sequence[str] | Mapping[str, Mapping[str, Any] | None]
 
 BUSY = (429, 503)
-LONGEST_PAUSE = 2.0  # seconds between repeats, unless the service asks for more
-LONGEST_WISH = 60.0  # that is granted to the service
+LONGEST_PAUSE = 2.0  # seconds between repeats, where the service does not say
+LONGEST_WISH = 60.0  # seconds of a Retry-After beyond which it is not followed
 
 
 class ServiceError(Exception):
-    """The service refused: `status` of HTTP, `code` for programs, and a sentence."""
+    """The service refused a request: `status` of HTTP, `code` for programs, and a sentence."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,8 +40,8 @@ class ServiceError(Exception):
 class ServedDecision:
     """The arm to play, and the id under which to report its reward.
 
-    `probabilities` are those of the arms it was chosen from; `arms` is the list, if one was asked
-    for: then `arm` is its first entry.
+    `probabilities` has every arm that it was chosen from. `arms` is the list, if one was asked for;
+    `arm` is its first.
     """
 
     id: str
@@ -52,7 +52,7 @@ class ServedDecision:
 
 
 class _Connected:
-    """The connections of both clients, and when a request is repeated."""
+    """What both clients share: their connections, and when to repeat a request."""
 
     _new: Any
 
@@ -65,7 +65,7 @@ class _Connected:
         self._http: Any = self._new(headers=headers, timeout=timeout, verify=verify)
 
     def _pause(self, tries: int, found: httpx.Response | httpx.TransportError) -> float | None:
-        """Return how long to wait before trying again; None to give up."""
+        """Return the seconds to wait before the next try; None if there is to be none."""
         answer = found if isinstance(found, httpx.Response) else None
         if tries >= self._retries or (answer is not None and answer.status_code not in BUSY):
             return None
@@ -76,20 +76,20 @@ class _Connected:
 
 
 class Client(_Connected):
-    """Asks one loop of a service.
+    """Call one loop of a service.
 
     Parameters
     ----------
     url
-        Of the service, such as http://127.0.0.1:8000.
+        The address of the service, such as http://127.0.0.1:8000.
     loop, key
-        The loop, and one of its keys.
+        The name of the loop, and one of its keys.
     timeout
         Seconds to wait for an answer.
     retries
-        How often a request is repeated at most.
+        How often to repeat a request at most.
     verify
-        As httpx has it: False, or the path of a certificate, for a service with one of its own.
+        As in httpx: the path of a certificate that the service made itself, or False for no check.
     """
 
     _new = httpx.Client
@@ -105,7 +105,7 @@ class Client(_Connected):
         self._http.close()
 
     def _send(self, method: str, path: str, body: Any, read: Callable[[Any], Found]) -> Found:
-        """Send a request, again where that may help, and return what `read` makes of the answer."""
+        """Send a request, and repeat it while that may help; return `read` of the answer."""
         for tries in count():
             try:
                 found = self._http.request(method, self._base + path, json=body)
@@ -121,22 +121,23 @@ class Client(_Connected):
         exclude: Sequence[str] = (), k: int | None = None, id: str | None = None,
         deferred: bool = False, person: str | None = None,
     ) -> ServedDecision:  # fmt: skip
-        """Choose an arm, or a list of k.
+        """Choose an arm, or a list of `k` arms.
 
         Parameters
         ----------
         context
-            What is known now; names to numbers, texts, booleans.
+            Features of the decision: names to numbers, texts, booleans.
         arms
-            Those to choose from, as names or as names with features; all that are known if absent.
+            The arms to choose from, as names or as names with features; by default, all arms of the
+            loop.
         exclude
             Arms that must not be chosen.
         id
             An id of your own for the decision.
         deferred
-            Whether it only counts once it is activated.
+            Whether the decision only counts once it is activated.
         person
-            Whose decision it is; `forget` deletes all of a person.
+            The person whom the decision is for; `forget` deletes all decisions of a person.
         """
         body = {
             "context": context, "exclude": list(exclude), "k": k, "id": id, "deferred": deferred,
@@ -147,23 +148,24 @@ class Client(_Connected):
         return self._send("POST", "/decide", body, lambda found: ServedDecision(**found))
 
     def reward(self, id: str, reward: float, *, place: int | None = None) -> str:
-        """Report a reward; `place` is that in the list, if one was decided.
+        """Report a reward; `place`, from 0, says of which arm of a list.
 
-        "taken", "repeated", or "not waiting" if the wait was over: then it is kept, not learned.
+        Return "taken", "repeated", or "not waiting" if the wait was over: a late reward is kept in
+        the log, and not learned.
         """
         body = {"id": id, "reward": reward, "place": place, "key": secrets.token_hex(12)}
         return self._send("POST", "/reward", body, lambda found: str(found["result"]))
 
     def activate(self, id: str) -> str:
-        """Put a deferred decision to use."""
+        """Put a deferred decision to use; return "taken", "repeated" or "not waiting"."""
         return self._send("POST", "/activate", {"id": id}, lambda found: str(found["result"]))
 
     def explain(self, id: str) -> dict[str, Any]:
-        """Return why a decision was made, and what became of it."""
+        """Return why a decision was made, and which rewards came."""
         return self._send("GET", f"/decisions/{quote(id, safe='')}", None, dict[str, Any])
 
     def estimates(self, context: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return what is believed about the arms' rewards in a context."""
+        """Return the estimate of every arm's reward in a context; decide nothing."""
         return self._send("POST", "/estimates", {"context": context}, lambda f: list(f["arms"]))
 
     def arms(self) -> list[dict[str, Any]]:
@@ -171,7 +173,7 @@ class Client(_Connected):
         return self._send("GET", "/arms", None, lambda found: list(found["arms"]))
 
     def change_arms(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add arms, and remove some."""
+        """Add and remove arms."""
         body = {"add": list(add), "remove": list(remove)}
         return self._send("POST", "/arms", body, lambda _: None)
 
@@ -180,17 +182,17 @@ class Client(_Connected):
         return self._send("GET", "/configuration", None, dict[str, Any])
 
     def configure(self, /, *, relearn: bool = True, **changes: Any) -> dict[str, Any]:
-        """Change some settings; another model learns from the log, or begins with nothing."""
+        """Change settings; a new model learns from the log, or with relearn=False begins empty."""
         path = "/configuration" if relearn else "/configuration?relearn=false"
         return self._send("PATCH", path, changes, dict[str, Any])
 
     def forget(self, *, ids: Sequence[str] = (), person: str | None = None) -> int:
-        """Delete decisions and all that was learned from them; return how many events went."""
+        """Delete decisions, and what was learned from them; return how many events were deleted."""
         body = {"ids": list(ids), "person": person}
         return self._send("POST", "/forget", body, lambda found: int(found["events"]))
 
     def evaluate(self, agents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what other configurations would have earned."""
+        """Estimate what other configurations would have earned; see `POST evaluate`."""
         return self._send("POST", "/evaluate", {"agents": dict(agents)}, dict[str, Any])
 
     def export(self) -> bytes:
@@ -201,12 +203,12 @@ class Client(_Connected):
 def as_coroutine(
     method: Callable[Concatenate[Any, Given], Found],
 ) -> Callable[Concatenate[Any, Given], Awaitable[Found]]:
-    """Return a method of `Client` as that of a client whose `_send` returns a coroutine."""
+    """Return a method of `Client` with the type that it has if `_send` returns a coroutine."""
     return method  # type: ignore[return-value]
 
 
 class AsyncClient(_Connected):
-    """The same for event loops: every method of `Client`, to be awaited."""
+    """A `Client` for asyncio: all of its methods are to be awaited."""
 
     _new = httpx.AsyncClient
 
@@ -240,7 +242,7 @@ class AsyncClient(_Connected):
 
 
 def result(response: httpx.Response | httpx.TransportError) -> Any:
-    """Return what the service answered; raise what went wrong."""
+    """Return the body of a successful answer; raise the error otherwise."""
     if isinstance(response, httpx.TransportError):
         raise response
     if response.status_code == 204:

@@ -1,4 +1,4 @@
-"""Simulated visitors, to see a page that lives: `tsucb serve --demo`."""
+"""Simulated visitors, to see pages with changing numbers: `tsucb serve --demo`."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "demo"
 ARMS = ("article", "video", "quiz", "discount")
-# How much each arm is liked: at night, on a phone, by a regular visitor.
+# The log-odds of a click on each arm, and their change at night, on a phone, for a regular visitor.
 TASTES = {
     "article": (-1.2, 0.4, -0.8, 0.9),
     "video": (-1.6, 1.4, 0.7, 0.0),
@@ -26,7 +26,7 @@ SETTINGS = LoopSettings(
 
 
 async def play(service: "Service", per_second: float = 40.0, seed: int = 0) -> None:
-    """Let visitors come, look, and some of them click a moment later; until cancelled."""
+    """Let visitors come, and some of them click on what they see; until cancelled."""
     if NAME not in service.loops:
         await service.create(NAME, SETTINGS, ARMS, "demo")
     rng = random.Random(seed)

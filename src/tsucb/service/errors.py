@@ -1,17 +1,17 @@
-"""What can be wrong with a call, whatever the protocol."""
+"""The errors of the service; each protocol answers them in its own form."""
 
 from collections.abc import Sequence
 
 
 class Problem(Exception):
-    """What a request is answered with instead: a status, a word for programs, and a sentence."""
+    """A request cannot be answered: an HTTP status, a code for programs, and a sentence."""
 
     status, code = 400, "BadRequest"
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class HttpProblem(Problem):
-    """One that only a protocol knows of."""
+    """A problem with a status and a code that only one protocol has."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Sequence[tuple[bytes, bytes]] = ()
@@ -21,31 +21,31 @@ class HttpProblem(Problem):
 
 
 class NotFound(Problem, LookupError):
-    """There is no such loop, or decision."""
+    """There is no such loop, decision or document."""
 
     status, code = 404, "NotFound"
 
 
 class TooLarge(Problem, ValueError):
-    """The model of the loop would need more memory than it may have."""
+    """The request, or the model that it would lead to, is larger than allowed."""
 
     status, code = 413, "TooLarge"
 
 
 class Conflict(Problem, ValueError):
-    """It is there already."""
+    """What is to be created exists already, or the loop was changed meanwhile."""
 
     status, code = 409, "Conflict"
 
 
 class StoreError(Problem):
-    """The store could not do what was asked; nothing was acknowledged."""
+    """The store cannot be reached, or refused what it was given; nothing was acknowledged."""
 
     status, code, headers = 503, "StoreUnavailable", [(b"retry-after", b"5")]
 
 
 class Overloaded(Problem):
-    """More requests wait than may wait; `seconds` is when to try again."""
+    """The service, or a loop, is at its limit; try again in this many seconds."""
 
     status, code = 429, "TooManyRequests"
 

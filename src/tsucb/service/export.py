@@ -1,4 +1,4 @@
-"""The log of a loop as the library's tools read it, and what they make of it."""
+"""The log of a loop in the library's decision-log format, and comparisons of agents on it."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tsucb.service.service import Service
 
 GROUP = 10_000  # rows of a Parquet file that are written together
-MOST_EVENTS = 100_000  # that a comparison looks at
-MOST_NUMBERS = 10_000_000  # decisions times arms
+MOST_EVENTS = 100_000  # that a comparison reads
+MOST_NUMBERS = 10_000_000  # decisions times arms of a comparison
 
 
 class RowListener(list[Row]):
-    """Turns what is played and earned into rows of a decision log, every slot a decision."""
+    """Collects rows of a decision log from a fold; every slot is a decision of its own."""
 
     def played(self, event: Decided) -> None:
         self += [decision_row(event, pick) for pick in event.picks]
@@ -35,11 +35,11 @@ class RowListener(list[Row]):
 
 
 def log_rows(settings: LoopSettings, log: Iterable[AnyEvent], now: float) -> Iterator[Row]:
-    """Yield the rows of events, and what is known by a time.
+    """Yield the rows of a decision log for events up to the time `now`.
 
-    As they come from a fold like any other, deferred decisions count once they are activated,
-    rewards if they come within the wait, of several the first or their sum, and what stands for
-    those that never came. Only what waits is kept.
+    The rows come from the fold, so they follow its rules: deferred decisions count once they are
+    activated, and rewards if they come within the wait; of several, the first or their sum counts,
+    and of none, the default. Only decisions that wait are in memory.
     """
     rows = RowListener()
     loop = Loop("", listener=rows)
@@ -55,9 +55,9 @@ def row_id(id: str, slot: str) -> str:
 
 
 def decision_row(event: Decided, pick: Pick) -> Row:
-    """Return a pick of a decision as a row."""
+    """Return the row of one pick of a decision."""
     context: Any = Loop.with_slot(event.context, pick.features)
-    if event.arm_features is not None:  # as `Agent(log=…)` has it
+    if event.arm_features is not None:  # in the form of `Agent(log=…)`
         known = {arm: event.arm_features.get(arm, {}) for arm in pick.arms}
         context = {"context": context, "arms": known}
     seen, id = event.explanation(pick), row_id(event.id, pick.slot)
@@ -65,11 +65,11 @@ def decision_row(event: Decided, pick: Pick) -> Row:
 
 
 def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
-    """The whole log of a loop as a Parquet file in the decision-log format; blocks.
+    """Return a temporary Parquet file with the log of a loop in the decision-log format; blocks.
 
-    Only a group of rows is in memory at a time. The file is gone when it is closed.
+    Only a group of rows is in memory at a time. The file is deleted when it is closed.
     """
-    file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever gets it closes it)
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
         log = (events.decode(row.body) for row in service.store.read(0, loop.number))
         rows = log_rows(LoopSettings(), log, loop.now)
@@ -82,7 +82,7 @@ def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
 
 
 def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
-    """The last decisions of a loop with their rewards, as `tsucb.logs.decision_log.read` has it."""
+    """Return the last decisions of a loop in the form of `tsucb.logs.decision_log.read`."""
     from tsucb.logs.decision_log import joined
 
     log = service.newest(loop, most)
@@ -92,7 +92,7 @@ def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame
 def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
 ) -> "Comparison":
-    """Return what other configurations would have earned on the last decisions; blocks."""
+    """Estimate what other configurations would have earned on the last decisions; blocks."""
     table = judged_decisions(service, loop, most)
     if len(table) < 2:
         raise ValueError("there are not enough decisions whose wait is over; try again later")
@@ -100,25 +100,25 @@ def comparison(
 
 
 def judged_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
-    """Return the last decisions of which all is known that ever will be."""
+    """Return the last decisions whose wait is over, and that have a reward or its default."""
     table = recent_decisions(service, loop, min(max(most, 1), MOST_EVENTS))
-    # Decisions that still wait are too young to be judged, even those whose reward came early.
+    # Of decisions that still wait, only those with early rewards are known: a biased sample.
     done = table["time"] + loop.settings.reward_wait <= loop.now
     return table[done & table["reward"].notna()].reset_index(drop=True)
 
 
 def compare_on_log(loop: Loop, table: "pd.DataFrame", agents: dict[str, Any]) -> "Comparison":
-    """Compare configurations on decisions; what they do not say is as the loop has it."""
+    """Compare configurations on decisions; the settings of the loop stand for those left out."""
     from tsucb.evaluation.compare import compare
 
     settings = loop.settings
     usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
     if settings.model != FREE_MODEL:
         usual["model"] = settings.model
-    if not table["context"].isna().all():  # to the model, none is one without features
+    if not table["context"].isna().all():  # the model reads a missing context as an empty one
         table = table.assign(context=table["context"].fillna("{}"))
-    # A comparison has a number for every decision and every arm that the log ever saw.
+    # A comparison holds a number for every decision and every arm of the log.
     arms = len({arm for offered in table["arms"] for arm in offered})
     table = table.tail(max(MOST_NUMBERS // arms, 2)).reset_index(drop=True)
-    draws = 3 if settings.arms_come else 10  # agents that are asked one by one take longer
+    draws = 3 if settings.arms_come else 10  # agents that read features of arms are slower
     return compare(table, {name: {**usual, **given} for name, given in agents.items()}, draws=draws)

@@ -1,4 +1,4 @@
-"""Calls, answers, the operations of a protocol, and what an exception means to a client."""
+"""Requests, answers, and the table of operations that every protocol has."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import signature
@@ -17,12 +17,12 @@ Headers = Sequence[tuple[bytes, bytes]]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 JSON = b"application/json"
 
-# Numbers of NumPy become those of Python; NaN and the infinite ones become null.
+# NumPy's numbers become Python's; NaN and infinite numbers become null.
 encode = msgspec.json.Encoder(enc_hook=lambda value: value.item()).encode
 
 
 class Answer(NamedTuple):
-    """An answer: its body, or a file that is sent in pieces and then closed."""
+    """An answer with its body, or with a file that is sent in pieces and then closed."""
 
     status: int
     body: bytes = b""
@@ -37,15 +37,16 @@ def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
 
 
 class Call(msgspec.Struct, eq=False):
-    """A request, and what the protocols find out about it.
+    """A request, and what its protocol finds out about it.
 
     Parameters
     ----------
-    path : its words, decoded one by one
-    holder : who asks, by the key that came with it
-    path_values : the words of the path that the operation leaves open
-    loop : which the operation is about, None for the server
-    protocol, version : whose operation it is, in which generation of Personalizer's clients
+    path : the parts of the path between slashes, decoded one by one
+    secure : whether it came over https
+    holder : the key that came with it, as a `KeyRecord`; None without a valid one
+    path_values : the parts of the path that stand for the braces of the operation's path
+    loop : the loop that the operation is about, None for the server
+    protocol, version : the protocol, and the generation of Personalizer's clients
     """
 
     service: "Service"
@@ -64,7 +65,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def id(self) -> str:
-        """The last word of the path that the operation leaves open."""
+        """The last of `path_values`."""
         return self.path_values[-1]
 
     @property
@@ -74,17 +75,17 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def json(self) -> Any:
-        """The body, if it is JSON."""
+        """The body, decoded from JSON."""
         return msgspec.json.decode(self.body)
 
     @property
     def form(self) -> dict[str, str]:
-        """The fields of a form, those that are empty included."""
+        """The fields of a form by name, empty ones included."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
     def by(self) -> dict[str, Any]:
-        """Who changes something, and the Idempotency-Key: a repeat of the request has the same."""
+        """The arguments of an administrative call: the key's name, and the Idempotency-Key."""
         return {"who": self.holder.name, "key": self.header(b"idempotency-key") or None}
 
     def header(self, name: bytes) -> str:
@@ -92,9 +93,10 @@ class Call(msgspec.Struct, eq=False):
         return self.headers.get(name, b"").decode("latin-1")
 
     def check_allowed(self, action: str, loop: str | None) -> None:
-        """Raise a HttpProblem unless the key may do this to a loop, or with None to the server.
+        """Raise a HttpProblem unless the key grants an action on a loop; None is the server.
 
-        No key and a wrong one get the same answer, and so does a loop that does not exist.
+        A missing key and a wrong one get the same answer. A loop that does not exist gets that of
+        a loop that the key is not for.
         """
         if self.holder is None:
             raise HttpProblem(
@@ -109,22 +111,20 @@ class Call(msgspec.Struct, eq=False):
 
 
 def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
-    """Return what an exception means to a client; `code` is the word for bad input.
+    """Return the problem that an exception is answered with; `code` is that of bad input.
 
-    What nobody expected is not shown.
+    The message of an unexpected exception is not shown.
     """
-    sentence = str(error)
+    is_json = isinstance(error, msgspec.ValidationError)
     match error:
         case Problem():
             return error
         case RecursionError():
             sentence = "the body is nested too deeply"
-        case msgspec.ValidationError():
-            pass
-        case msgspec.DecodeError() | UnicodeDecodeError():
+        case msgspec.DecodeError() | UnicodeDecodeError() if not is_json:
             sentence = f"the body is not JSON: {error}"
         case ValueError() | TypeError():
-            pass
+            sentence = str(error)
         case _:
             message = "something went wrong here; the log of the service has it"
             return HttpProblem(500, "InternalError", message)
@@ -132,19 +132,20 @@ def as_problem(error: Exception, code: str = "BadRequest") -> Problem:
 
 
 class Operation(NamedTuple):
-    """What a path does.
+    """What a method and a path do.
 
     Parameters
     ----------
-    path : its words; those in braces are left open
+    path : its parts; each one in braces matches any text
     action : what the key must grant
-    function : takes the call, and with keywords what the request must have; returns a value for the
-        body of the answer, None for none, or a whole `Answer`
-    body : type of what it takes as `body`, which is JSON
-    fields, where : type of what else it takes, and where that is: in `query`, `form` or `json`
+    function : takes the call and the keywords that `body` and `fields` describe; returns a value
+        for the body of the answer, None for no body, or a whole `Answer`
+    body : type of its argument `body`, which is the JSON of the request; None without one
+    decode : decodes the body
+    fields, where : type of its other keywords, and where they are: in `query`, `form` or `json`
     status : of success
-    code : of the error that bad input gets
-    answer : type of the answer, for the description
+    code : of the error for bad input
+    answer : type of the answer, for the description; bytes for a Parquet file
     """
 
     method: str
@@ -160,17 +161,17 @@ class Operation(NamedTuple):
     answer: Any = None
 
     async def result(self, call: Call) -> Any:
-        """Return what the function makes of a call."""
-        given = {}
+        """Return the result of the function for a call."""
+        keywords = {}
         if self.fields is not None:
-            found = getattr(call, self.where)  # of which all but JSON is text
-            given = asdict(msgspec.convert(found, self.fields, strict=self.where == "json"))
+            given = getattr(call, self.where)  # queries and forms hold text, JSON has types
+            keywords = asdict(msgspec.convert(given, self.fields, strict=self.where == "json"))
         if self.body is not None:
-            given["body"] = self.decode(call.body)
-        return await self.function(call, **given)
+            keywords["body"] = self.decode(call.body)
+        return await self.function(call, **keywords)
 
     async def perform(self, call: Call) -> Answer:
-        """Answer a call; raise a Problem if it cannot be done."""
+        """Return the answer to a call; raise a Problem if there is none."""
         try:
             found = await self.result(call)
         except Exception as error:
@@ -181,68 +182,72 @@ class Operation(NamedTuple):
 
 
 class Operations:
-    """The operations of a protocol, in a tree of the words of their paths.
+    """The operations of a protocol.
 
     Parameters
     ----------
     where
-        Where functions find what they take by keywords, but for the query: `form` or `json`.
+        Where functions find their keywords, but for those of the query: `form` or `json`.
     settings
-        How that is checked, as settings of `msgspec.Struct`.
+        Arguments of `msgspec.defstruct` for the type of these keywords.
     """
 
     def __init__(self, where: str, **settings: Any) -> None:
         self.all: list[Operation] = []
         self._where, self._settings = where, settings
-        self._tree: dict[Any, Any] = {}  # of open words by ..., of methods by None
+        # A tree of the parts of paths; ... matches any part, None leads to the methods.
+        self._tree: dict[Any, Any] = {}
 
     def add(
         self, method: str, path: str, action: str, *, name: str = "Fields", **more: Any
     ) -> Callable[[Function], Function]:
-        """Return a decorator that makes a function an operation; see `Operation`.
+        """Return a decorator that makes a function an operation; `more` are its other fields.
 
-        The annotations of the function are the types that a request is checked with. `name` is that
-        of its keywords together. They are in the query if there is `body` too, or with GET.
+        A request is checked with the types of the function's keyword-only arguments, which together
+        have the name `name` in the description. They are in the query for GET, and where the
+        function also has an argument `body`.
         """
 
         def added(function: Function) -> Function:
             types = get_type_hints(function, include_extras=True)
-            body = types.get("body")
-            decode = msgspec.json.Decoder(body or Any).decode
-            where, settings = self._where, {"kw_only": True, **self._settings}
+            body, where, settings = types.get("body"), self._where, self._settings
             if body is not None or method == "GET":
-                where, settings = "query", {"kw_only": True}
-            fields = [
+                where, settings = "query", {}
+            keywords = [
                 (p.name, types[p.name], *([] if p.default is p.empty else [p.default]))
                 for p in signature(function).parameters.values()
                 if p.kind is p.KEYWORD_ONLY
             ]
-            about = {"__doc__": function.__doc__}
-            kind = msgspec.defstruct(name, fields, namespace=about, **settings) if fields else None
-            words, node = path.split("/"), self._tree
-            made = Operation(method, words, action, function, body, decode, kind, where, **more)
-            for word in words:
-                node = node.setdefault(... if word.startswith("{") else word, {})
+            fields, about = None, {"__doc__": function.__doc__}
+            if keywords:
+                fields = msgspec.defstruct(
+                    name, keywords, namespace=about, kw_only=True, **settings
+                )
+            decode = msgspec.json.Decoder(body or Any).decode
+            parts, node = path.split("/"), self._tree
+            made = Operation(method, parts, action, function, body, decode, fields, where, **more)
+            for part in parts:
+                node = node.setdefault(... if part.startswith("{") else part, {})
             node.setdefault(None, {})[method] = made
             self.all.append(made)
             return function
 
         return added
 
-    def find(self, call: Call, words: Sequence[str]) -> Operation:
-        """Return the operation, and tell the call the words of the path that it leaves open.
+    def find(self, call: Call, path: Sequence[str]) -> Operation:
+        """Return the operation for a call and the rest of its path; set the call's `path_values`.
 
-        Raise the problem of a wrong path, or of a wrong method.
+        Raise HttpProblem if there is no such path, or if it is for other methods.
         """
-        node, places = self._tree, list[str]()
-        for word in words:
-            if word not in node:
-                places.append(word)
-            node = node.get(word) or node.get(..., {})
+        node, values = self._tree, list[str]()
+        for part in path:
+            if part not in node:
+                values.append(part)
+            node = node.get(part) or node.get(..., {})
         methods: dict[str, Operation] = node.get(None, {})
         if not methods:
             raise HttpProblem(404, "NotFound", "there is nothing here; see /openapi.json")
         if call.method not in methods:
             raise HttpProblem(405, "MethodNotAllowed", f"this is for {' and '.join(methods)}")
-        call.path_values = places
+        call.path_values = values
         return methods[call.method]

@@ -1,4 +1,4 @@
-"""What somebody should look at, and what Prometheus is told, found when it is asked for."""
+"""Alerts of the service and of its loops, and metrics for Prometheus."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,24 +12,14 @@ if TYPE_CHECKING:
     from tsucb.service.application import Door
     from tsucb.service.service import Service
 
-LEAST = 100  # decisions, or rewards, to say anything
-NOTICED = 1_000  # rewards for which a noticed change is worth a look
-LAG = 20_000  # events that a server may be behind the log
-LEAST_FREE = 0.05  # share of the disk
-# What is known of a loop, with a gauge each.
-LOOP_GAUGES = {
-    "waiting": "Decisions that wait for a reward.",
-    "arms": "Arms known.",
-    "reward_sum": "Sum of all rewards learned.",
-    "lift_low": "Lower end of the 95 % interval of the lift over random choice.",
-    "lift_high": "Upper end of that interval.",
-    "holdout_low": "Lower end of the 95 % interval of the lift over the holdout.",
-    "holdout_high": "Upper end of that interval.",
-}
+LEAST = 100  # decisions, or rewards, below which there is no alert about them
+NOTICED = 1_000  # rewards for which a noticed change is an alert
+LAG = 20_000  # events behind the log from which a server has an alert
+LEAST_FREE = 0.05  # share of the disk below which there is an alert
 
 
 class Alert(NamedTuple):
-    """Something to look at: a word for programs, the loop (empty for the server), a sentence."""
+    """What needs attention: a code for programs, the loop (empty for the server), a sentence."""
 
     alert: str
     loop: str
@@ -37,7 +27,7 @@ class Alert(NamedTuple):
 
 
 def all_alerts(service: "Service") -> list[Alert]:
-    """Return the alerts of a server and of all its loops; looks at every loop, so it blocks."""
+    """Return the alerts of a server and of all its loops; blocks, as it reads every loop."""
     found = list(server_alerts(service))
     for loop in list(service.loops.values()):
         found += loop_alerts(loop)
@@ -45,7 +35,7 @@ def all_alerts(service: "Service") -> list[Alert]:
 
 
 def server_alerts(service: "Service") -> Iterator[Alert]:
-    """Yield what is wrong with a server: its clock, log, store and disk."""
+    """Yield the alerts of a server: about its clock, log, store and disk."""
     for about, sentence in list(service.alerts.items()):
         yield Alert("skew" if about == "clock" else "log", "", sentence)
     if service.upkeep.failing:
@@ -57,7 +47,7 @@ def server_alerts(service: "Service") -> Iterator[Alert]:
 
 
 def loop_alerts(loop: Loop) -> Iterator[Alert]:
-    """Yield what is wrong with a loop: its rewards, its lift, changes that were noticed."""
+    """Yield the alerts of a loop: about missing rewards, its lift, and noticed changes."""
     spans = loop.tally.until(loop.ripe)
     recent = Span(0.0, arms={})
     for span in reversed(spans):
@@ -80,14 +70,15 @@ def loop_alerts(loop: Loop) -> Iterator[Alert]:
 
 
 class ServiceMetrics:
-    """Reads the service and its loops when Prometheus asks; a collector of its client."""
+    """A collector for prometheus_client, which reads the service and its loops on every scrape."""
 
     def __init__(self, service: "Service", door: "Door") -> None:
         self._service, self._door = service, door
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
         service, door = self._service, self._door
-        ledger, upkeep = service.ledger, service.upkeep
+        ledger, upkeep, loops = service.ledger, service.upkeep, list(service.loops.values())
         for name, what, value in (
             ("up_seconds", "Seconds since the start.", service.clock() - upkeep.started),
             ("log_position", "Position of the last event.", ledger.position),
@@ -107,28 +98,34 @@ class ServiceMetrics:
             ("connections_closed", "Connections closed to make room.", door.sent_away),
         ):
             yield CounterMetricFamily(f"tsucb_{name}", what, value)
-        alert = "What somebody should look at; see /v1/alerts."
-        gauge = GaugeMetricFamily("tsucb_alert", alert, labels=["alert", "loop"])
+        what = "What needs attention; see /v1/alerts."
+        gauge = GaugeMetricFamily("tsucb_alert", what, labels=["alert", "loop"])
         for each in all_alerts(service):
             gauge.add_metric([each.alert, each.loop], 1)
         yield gauge
-        loops = list(service.loops.values())
         for field in LoopCounts.__struct_fields__:
             what = f"{field.replace('_', ' ').capitalize()} of a loop."
             counter = CounterMetricFamily(f"tsucb_loop_{field}", what, labels=["loop"])
             for loop in loops:
                 counter.add_metric([loop.name], getattr(loop.counts, field))
             yield counter
-        known = [(loop.name, gauges_of(loop)) for loop in loops]
-        for place, (name, what) in enumerate(LOOP_GAUGES.items()):
+        for alike in zip(*map(loop_gauges, loops), strict=True):  # the same gauge of every loop
+            name, what, _ = alike[0]
             gauge = GaugeMetricFamily(f"tsucb_loop_{name}", what, labels=["loop"])
-            for loop_name, values in known:
-                gauge.add_metric([loop_name], values[place])
+            for loop, (_, _, value) in zip(loops, alike, strict=True):
+                gauge.add_metric([loop.name], value)
             yield gauge
 
 
-def gauges_of(loop: Loop) -> tuple[float, ...]:
-    """Return what is known of a loop now, in the order of `LOOP_GAUGES`."""
+def loop_gauges(loop: Loop) -> Iterator[tuple[str, str, float]]:
+    """Yield the name, the description and the value of every gauge of a loop."""
     whole = loop.tally.whole()
-    lift, over = whole.interval()[1:], whole.over_holdout()[1:]
-    return len(loop.open_decisions), len(loop.arms), whole.total, *lift, *over
+    yield "waiting", "Decisions that wait for a reward.", len(loop.open_decisions)
+    yield "arms", "Arms known.", len(loop.arms)
+    yield "reward_sum", "Sum of all rewards learned.", whole.total
+    (_, low, high), over = whole.interval(), "95 % interval of the lift over"
+    yield "lift_low", f"Lower end of the {over} random choice.", low
+    yield "lift_high", f"Upper end of the {over} random choice.", high
+    _, low, high = whole.over_holdout()
+    yield "holdout_low", f"Lower end of the {over} the holdout.", low
+    yield "holdout_high", f"Upper end of the {over} the holdout.", high

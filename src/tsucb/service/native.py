@@ -1,4 +1,4 @@
-"""The service's own protocol: JSON under /v1/loops/."""
+"""The native protocol of the service: JSON under /v1."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,23 +21,17 @@ from tsucb.service.questions import ONE, Question, Wanted, features_of_arms, fla
 from tsucb.service.settings import LoopSettings, changed
 
 MOST_PLACES = 100  # of a list
-MOST_COMPARED = 20_000  # events that an evaluation looks at, unless it is told otherwise
-POLL = 0.2  # seconds between two looks for events that a client waits for
-
-
-class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to create."""
-
-    name: str
-    settings: dict[str, Any] = {}
-    arms: list[str] = []
+MOST_COMPARED = 20_000  # events that an evaluation reads by default
+POLL = 0.2  # seconds between two looks for new events while a client waits for some
 
 
 class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is to be decided.
+    """A question which arm to play.
 
-    `arms` are the names of those to choose from, or names with features; all that are known if
-    absent. `k` asks for a list. `key` is the same in a repeat of the request.
+    `arms` are the names of the arms to choose from, or names with features; without them, all
+    arms of the loop. `exclude` names arms that must not be chosen. `k` asks for a list of k arms.
+    `id` is an id of your own for the decision. A `deferred` decision counts once it is activated.
+    `key` is the same in a repeat of the request. `forget` deletes all decisions of a `person`.
     """
 
     context: dict[str, Any] | None = None
@@ -51,7 +45,10 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class DecisionAnswer(msgspec.Struct, omit_defaults=True):
-    """What was decided: the arm, and the probability of every arm it was chosen from."""
+    """A decision: the arm to play, and the probability of every arm it was chosen from.
+
+    `arms` is the list, if one was asked for; `arm` is its first.
+    """
 
     id: str
     arm: str
@@ -61,7 +58,10 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
 
 
 class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
-    """A reward; `place` says of which entry of a list, from 0."""
+    """The reward of a decision, or with `place`, from 0, of one arm of its list.
+
+    `key` is the same in a repeat of the request.
+    """
 
     id: str
     reward: float
@@ -104,16 +104,17 @@ async def list_loops(call: Call) -> Any:
     found = []
     for loop in list(call.service.loops.values()):
         found.append(await call.service.look(loop, partial(summary, loop)))
-        await asyncio.sleep(0)  # of many loops, others are answered meanwhile
+        await asyncio.sleep(0)  # between many loops, answer other requests
     return {"loops": found}
 
 
-@OPERATIONS.add("POST", "loops", ADMINISTER, status=201)
-async def create(call: Call, body: NewLoop) -> Any:
+@OPERATIONS.add("POST", "loops", ADMINISTER, name="NewLoop", status=201)
+async def create(
+    call: Call, *, name: str, settings: SettingsChanges | None = None, arms: Sequence[str] = ()
+) -> Any:
     """Create a loop."""
-    settings = changed(LoopSettings(), body.settings)
-    keys = await call.service.create(body.name, settings, body.arms, **call.by)
-    return {"name": body.name, "keys": keys}
+    chosen = changed(LoopSettings(), settings or {})
+    return {"name": name, "keys": await call.service.create(name, chosen, arms, **call.by)}
 
 
 @OPERATIONS.add("POST", "keys", ADMINISTER, name="ServerKey", status=201)
@@ -134,7 +135,7 @@ async def audit(call: Call) -> Any:
 @OPERATIONS.add("GET", "alerts", READ)
 @OPERATIONS.add("GET", f"{ALL}/alerts", READ)
 async def alerts(call: Call) -> Any:
-    """Show what somebody should look at now: no rewards, drift, lift, clock, lag, disk."""
+    """Show what needs attention now: no rewards, drift, lift, clock, lag, disk."""
     if call.loop is None:
         found = await call.service.turns.in_background(all_alerts, call.service)
     else:
@@ -147,7 +148,7 @@ async def alerts(call: Call) -> Any:
 
 @OPERATIONS.add("POST", f"{ALL}/decide", CHOOSE, answer=DecisionAnswer)
 async def decide(call: Call, body: DecisionRequest) -> Any:
-    """Choose an arm, or a list of them."""
+    """Choose an arm, or a list of arms."""
     arms, features = body.arms, None
     if isinstance(arms, dict):
         features, arms = features_of_arms(arms), list(arms)
@@ -165,7 +166,7 @@ async def decide(call: Call, body: DecisionRequest) -> Any:
 
 @OPERATIONS.add("POST", f"{ALL}/reward", CHOOSE)
 async def reward(call: Call, body: RewardGiven | list[RewardGiven]) -> Any:
-    """Take one reward, or several: those with an error are left out, the others written at once."""
+    """Take one reward, or several: all without an error are written together."""
     several, now = isinstance(body, list), call.service.clock()
     given = [
         Rewarded(now, r.id, r.reward, "" if r.place is None else str(r.place), r.key)
@@ -221,7 +222,7 @@ async def arms(call: Call) -> Any:
 
 @OPERATIONS.add("GET", f"{ALL}/decisions/{{id}}", READ)
 async def explain(call: Call) -> Any:
-    """Explain a past decision: why it was made, and what became of it."""
+    """Explain a past decision: why it was made, and which rewards came."""
     decision = await call.service.decision(call.loop, call.id)
     rewards = [
         {"time": e.time, "reward": e.value, "place": e.slot or None}
@@ -254,7 +255,7 @@ async def events_after(
         if loop.position > after:
             break
         await asyncio.sleep(POLL)
-        loop = call.service.loop(loop.name)  # which may be another by now
+        loop = call.service.loop(loop.name)  # another may have taken its place
     rows = await asyncio.to_thread(
         lambda: list(islice(call.service.store.read(after, loop.number), most))
     )
@@ -262,7 +263,7 @@ async def events_after(
     return {"events": found, "next": found[-1]["position"] if found else after}
 
 
-@OPERATIONS.add("GET", f"{ALL}/export", READ)
+@OPERATIONS.add("GET", f"{ALL}/export", READ, answer=bytes)
 async def export(call: Call) -> Answer:
     """Export the log in the library's decision-log format, as one Parquet file."""
     file = await call.service.turns.at_length("asked", export_parquet, call.service, call.loop)
@@ -276,7 +277,7 @@ async def evaluate(
     call: Call,
     *,
     agents: dict[str, dict[str, Any]],
-    most: Annotated[int, Meta(ge=1, description="Events that are looked at.")] = MOST_COMPARED,
+    most: Annotated[int, Meta(ge=1, description="Events that are read.")] = MOST_COMPARED,
 ) -> Any:
     """Estimate what other configurations would have earned."""
     found = await call.service.turns.at_length(
@@ -292,7 +293,7 @@ async def evaluate(
 
 @OPERATIONS.add("GET", f"{ALL}/state", READ)
 async def state(call: Call) -> Any:
-    """Show the position of a loop in the log, and a hash of what it knows."""
+    """Show the position of a loop in the log, and a hash of its state."""
     loop = call.loop
     position, held = await call.service.look(loop, lambda: (loop.position, loop.hold()))
     digest = await call.service.turns.in_background(held.digest)
@@ -304,7 +305,7 @@ async def state(call: Call) -> Any:
 
 @OPERATIONS.add("PATCH", f"{ALL}/configuration", ADMINISTER)
 async def configure(call: Call, body: SettingsChanges, *, relearn: bool = True) -> Any:
-    """Change some settings; another model learns from the log, unless ?relearn=false."""
+    """Change settings; a new model learns from the log, unless ?relearn=false."""
     return asdict(await call.service.configure(call.loop, body, relearn=relearn, **call.by))
 
 
@@ -317,7 +318,7 @@ async def change_arms(call: Call, *, add: Sequence[str] = (), remove: Sequence[s
 
 @OPERATIONS.add("POST", f"{ALL}/forget", ADMINISTER, name="ForgetRequest")
 async def forget(call: Call, *, ids: Sequence[str] = (), person: str | None = None) -> Any:
-    """Delete decisions, by their ids or all of a person, and what was learned from them."""
+    """Delete decisions by their ids, or all of a person, and what was learned from them."""
     if not ids and person is None:
         raise ValueError("give the ids of decisions, or a person")
     return {"events": await call.service.forget(call.loop, ids, person, **call.by)}
@@ -331,26 +332,26 @@ async def reset(call: Call) -> None:
 
 @OPERATIONS.add("DELETE", ALL, ADMINISTER, status=204)
 async def delete(call: Call) -> None:
-    """Delete a loop with everything that was ever written about it."""
+    """Delete a loop, and everything that was written about it."""
     await call.service.delete(call.loop.name, **call.by)
 
 
 @OPERATIONS.add("POST", f"{ALL}/keys", ADMINISTER, name="Rotation", status=201)
 async def rotate(call: Call, *, role: Role, grace: Grace = GRACE) -> Any:
-    """Issue a key; the old one of its role works for `grace` seconds more."""
+    """Issue a key; the old one of this role works for `grace` seconds more."""
     key = await call.service.issue_key(call.loop, role, grace=grace, **call.by)
     return {"role": role, "key": key}
 
 
 def arm_summary(loop: Loop) -> list[Any]:
-    """Return the pulls, open decisions and mean reward of every arm."""
+    """Return the rewards, open decisions and mean reward of every arm."""
     if loop.learner is None:
         return []
     return loop.arms_summary().rename_axis("arm").reset_index().to_dict("records")
 
 
 def summary(loop: Loop) -> dict[str, Any]:
-    """Return a loop in short."""
+    """Return the settings, arms, counts and mean rewards of a loop."""
     whole = loop.tally.whole(loop.ripe)
     return {
         "name": loop.name,

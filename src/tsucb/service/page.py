@@ -1,8 +1,7 @@
-"""The page: what a browser shows of the service, and what no protocol answers.
+"""The HTML pages, which are forms over the native protocol; health, metrics, the OpenAPI document.
 
-Whoever enters gives a key once; the browser then has a cookie that means nothing elsewhere, and
-works for as long as the key does. Cookies are for these pages alone: the protocols do not take
-them, so no other site can make a browser speak to them.
+A browser signs in with a key and gets a cookie, which is valid for as long as the key. Only these
+pages take cookies: the protocols do not, so no other site can make a browser call them.
 """
 
 import json
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, generate_latest
@@ -29,11 +27,11 @@ from tsucb.service.service import Service
 from tsucb.service.state import LoopState
 
 COOKIE = "tsucb"
-SESSION = 12 * 3_600.0  # seconds that an entry is good for
-LINK = 3_600.0  # seconds that a link which lets in is good for
+SESSION = 12 * 3_600.0  # seconds that a cookie is valid
+LINK = 3_600.0  # seconds that a link that signs in is valid
 MOST_SESSIONS = 1_000
-RECENT = 4_000  # events that a page looks at
-AT_ONCE = 60  # loops on a page
+RECENT = 4_000  # events that the page of a loop reads
+AT_ONCE = 60  # loops on one page of the list
 
 HTML = b"text/html; charset=utf-8"
 HEALTH = ("healthz", "readyz")
@@ -46,49 +44,49 @@ SAFE = [
     ),
     (b"x-frame-options", b"DENY"),
 ]
-PAGES = Operations(where="form")  # for those who have entered
+PAGES = Operations(where="form")  # for browsers that have signed in
 ALL = "loops/{loop}"
 
 
 class Page:
-    """Answers what no protocol answers."""
+    """Answers all paths outside the protocols."""
 
     def __init__(
         self, service: Service, registry: CollectorRegistry, is_ready: Callable[[], bool]
     ) -> None:
         self.service, self.registry, self._is_ready = service, registry, is_ready
-        self.sessions: dict[str, tuple[bytes, float]] = {}  # hashes of keys, and until when
-        self.links: dict[str, float] = {}  # that let in whoever has them, until when
-        self.document = openapi.document()
+        # The hash of the key of every cookie, and the end of every cookie and of every link.
+        self.sessions: dict[str, tuple[bytes, float]] = {}
+        self.links: dict[str, float] = {}
 
     def link(self) -> str:
-        """Return the path of a link that lets in once, within an hour, as the server."""
+        """Return the path of a link that signs in with the server's key, once, within an hour."""
         token = secrets.token_urlsafe(24)
         self.links[token] = self.service.clock() + LINK
         return f"/login?once={token}"
 
     def problem(self, problem: Problem) -> Answer:
-        """Return an error as a page."""
+        """Return a problem as a page."""
         if problem.status == 401:
             return page_answer("login.html", 401, wrong=False)
         answer = page_answer("problem.html", problem.status, problem=problem)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, call: Call) -> Answer:
-        """Find the page."""
-        word = call.path[0]
-        if word in STATIC:
-            return Answer(200, asset(word).encode(), STATIC[word])
-        if word in HEALTH:
-            return self.health(word)
-        if word == "metrics":
+        """Return the answer to a call; pages need a cookie, metrics a key."""
+        name = call.path[0]
+        if name in STATIC:
+            return Answer(200, asset(name).encode(), STATIC[name])
+        if name in HEALTH:
+            return self.health(name)
+        if name == "metrics":
             call.check_allowed(READ, None)
             text = await self.service.turns.in_background(generate_latest, self.registry)
             return Answer(200, text, b"text/plain; version=0.0.4; charset=utf-8")
-        if word == "openapi.json":
-            return json_answer(self.document)
-        if word in ("login", "logout"):
-            return self.enter(call) if word == "login" else self.leave(call)
+        if name == "openapi.json":
+            return json_answer(openapi.document())
+        if name in ("login", "logout"):
+            return self.sign_in(call) if name == "login" else self.sign_out(call)
         call.holder = call.holder or self.holder_of(call)
         if call.holder is None or not call.holder.may(READ, call.holder.loop):
             raise HttpProblem(401, "Unauthorized", "sign in first")
@@ -99,20 +97,20 @@ class Page:
             operation = PAGES.find(call, call.path)
         except HttpProblem:
             raise NotFound("there is no such page") from None
-        name = call.path_values[0] if call.path_values else None
-        if name is not None or operation.action == ADMINISTER:
-            call.check_allowed(operation.action, name)
-        call.protocol, call.loop = self, None if name is None else self.service.loop(name)
+        loop = call.path_values[0] if call.path_values else None
+        if loop is not None or operation.action == ADMINISTER:
+            call.check_allowed(operation.action, loop)
+        call.loop = None if loop is None else self.service.loop(loop)
         try:
             found: Answer | str = await operation.result(call)
-        except (ValueError, TypeError, LookupError, msgspec.ValidationError) as error:
-            if name is None or call.method == "GET":
+        except (ValueError, TypeError, LookupError) as error:
+            if loop is None or call.method == "GET":
                 raise
             found = await show_loop(call, 400, wrong=str(error))
         return found if isinstance(found, Answer) else await show_loop(call, done=found)
 
-    def health(self, word: str) -> Answer:
-        """Answer whether the process lives (healthz), or can decide (readyz)."""
+    def health(self, name: str) -> Answer:
+        """Answer whether the process runs (healthz), or can decide (readyz)."""
         service, ready = self.service, self._is_ready()
         state: dict[str, Any] = {
             "ready": ready,
@@ -121,17 +119,17 @@ class Page:
             "leads": service.ledger.leading,
             "unwritten": len(service.spool),
             "clock_skew": round(service.clock.skew, 1),
-            "alerts": len(service.alerts),  # which name loops: the page says what they are
+            "alerts": len(service.alerts),  # only their number, as they name loops
         }
         if service.upkeep.lost is not None:
             state["deciding"] = "from what was known when the store was lost"
             state["lost_seconds"] = service.clock() - service.upkeep.lost
-        # Without the database of all servers this one still decides: nobody else would do better.
+        # Without a shared database every server still decides, so no other would do better.
         decides = state["store"] == "working" or service.store.shared
-        return json_answer(state, 200 if word == "healthz" or (ready and decides) else 503)
+        return json_answer(state, 200 if name == "healthz" or (ready and decides) else 503)
 
-    def enter(self, call: Call) -> Answer:
-        """Take a key, or a link that works once."""
+    def sign_in(self, call: Call) -> Answer:
+        """Show the form for a key; sign in with a key, or with a link that works once."""
         now, keys = self.service.clock(), self.service.keys
         key: bytes | None = None
         if call.method == "POST":
@@ -152,18 +150,18 @@ class Page:
         cookie = (
             f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION:.0f}{secure}"
         )
-        # A page of its own and no redirection: a strict cookie does not follow those from outside.
+        # Not a redirection: browsers send strict cookies with none that began at another site.
         body = b'<meta http-equiv="refresh" content="0; url=/">'
         return Answer(200, body, HTML, [*SAFE, (b"set-cookie", cookie.encode())])
 
     def holder_of(self, call: Call) -> KeyRecord | None:
-        """Return who entered, by the cookie; None if the key is no longer valid."""
+        """Return the key that a browser signed in with; None if it is not valid any more."""
         key, until = self.sessions.get(session_of(call), (b"", 0.0))
         now = self.service.clock()
         return self.service.keys.holder_by_hash(key, now) if now < until else None
 
-    def leave(self, call: Call) -> Answer:
-        """Forget who entered."""
+    def sign_out(self, call: Call) -> Answer:
+        """Forget the cookie."""
         self.sessions.pop(session_of(call), None)
         return page_answer("login.html", wrong=False)
 
@@ -176,7 +174,7 @@ def session_of(call: Call) -> str:
 
 @PAGES.add("GET", "", READ)
 async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)] = 1) -> Answer:
-    """Show the loops, some at a time, or those whose name contains a text."""
+    """Show one page of the loops whose names contain the text `q`."""
     service, holder = call.service, call.holder
     is_server = holder.may(ADMINISTER, None)
     names = sorted(name for name in service.loops if holder.may(READ, name) and q in name)
@@ -196,14 +194,14 @@ async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)]
 @PAGES.add("GET", "api", READ)
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
-    who, document = call.holder.loop or "server", call.protocol.document
-    return page_answer("api.html", who=who, document=document, encode=partial(json.dumps, indent=2))
+    who, encode = call.holder.loop or "server", partial(json.dumps, indent=2)
+    return page_answer("api.html", who=who, document=openapi.document(), encode=encode)
 
 
 @PAGES.add("GET", ALL, READ)
 async def show_loop(call: Call, status: int = 200, **more: Any) -> Answer:
-    """Show a loop, and what a form did to it."""
-    loop = call.service.loop(call.loop.name)  # which may be another by now
+    """Show a loop; `more` are values for the template."""
+    loop = call.service.loop(call.loop.name)  # a form may have put another into its place
     seen = await call.service.look(loop, lambda: (loop.hold(), views.arm_rows(loop)))
     return await call.service.turns.in_background(loop_page, call, loop, *seen, status, more)
 
@@ -234,26 +232,26 @@ def loop_page(
         calibration=calibration,
         gain=views.gain(events) if settings.mode == "apprentice" else None,
         texts={name: views.as_text(value) for name, value in asdict(settings).items()},
-        fields=call.protocol.document["components"]["schemas"]["LoopSettings"]["properties"],
+        fields=openapi.document()["components"]["schemas"]["LoopSettings"]["properties"],
         roles=list(GRANTS),
         can_change=call.holder.may(ADMINISTER, loop.name),
         **{"done": "", "wrong": "", "keys": None, "compared": None, "form": {}, **more},
     )
 
 
-# Forms, each an operation of the native protocol. They return a sentence on what was done.
+# Forms: each calls an operation of the native protocol, and returns a sentence for the page.
 
 
 @PAGES.add("POST", "loops", ADMINISTER)
 async def create(call: Call, *, name: str = "", arms: str = "") -> Answer:
-    """Make a loop."""
-    made = await native.create(call, native.NewLoop(name, arms=views.split_commas(arms)))
+    """Create a loop."""
+    made = await native.create(call, name=name, arms=views.split_commas(arms))
     return page_answer("keys.html", who="server", is_new=True, **made)
 
 
 @PAGES.add("POST", "keys", ADMINISTER)
 async def rotate_server_key(call: Call) -> Answer:
-    """Issue a new key of the server; the old one works for another day."""
+    """Issue a key of the server; the old one works for another day."""
     made = await native.rotate_server_key(call)
     keys = {"server": made["key"]}
     return page_answer("keys.html", who="server", is_new=False, name="server", keys=keys)
@@ -261,7 +259,7 @@ async def rotate_server_key(call: Call) -> Answer:
 
 @PAGES.add("POST", f"{ALL}/settings", ADMINISTER)
 async def change_settings(call: Call) -> str:
-    """Change some settings."""
+    """Change settings."""
     form = call.form
     relearn = form.pop("relearn", "true") == "true"
     changes = views.form_changes(call.loop.settings, form)
@@ -288,9 +286,9 @@ async def rotate_key(call: Call, *, role: native.Role, grace: native.Grace = GRA
 
 @PAGES.add("POST", f"{ALL}/evaluate", ADMINISTER)
 async def evaluate(call: Call, *, policy: str = "", forgetting: float = 1.0) -> Answer:
-    """Compare another configuration on the log."""
+    """Estimate from the log what another configuration would have earned."""
     if not policy:
-        raise ValueError("give the policy that is to be compared")
+        raise ValueError("give the policy to compare")
     agents = {policy: {"policy": policy, "forgetting": forgetting}}
     found = await call.service.turns.at_length(
         "asked", comparison, call.service, call.loop, agents, native.MOST_COMPARED
@@ -300,7 +298,7 @@ async def evaluate(call: Call, *, policy: str = "", forgetting: float = 1.0) -> 
 
 @PAGES.add("POST", f"{ALL}/forget", ADMINISTER)
 async def forget(call: Call, *, ids: str = "", person: str = "") -> str:
-    """Delete decisions, and what was learned from them."""
+    """Delete decisions and what was learned from them."""
     found = await native.forget(call, ids=views.split_commas(ids), person=person or None)
     return f"Deleted {found['events']:,} events, and what was learned from them."
 
@@ -322,12 +320,12 @@ async def delete(call: Call, *, confirm: str = "") -> Answer:
 
 
 def check_confirmed(call: Call, typed: str) -> None:
-    """Raise ValueError unless the name of the loop was typed."""
+    """Raise ValueError unless the text is the name of the loop."""
     if typed != call.loop.name:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 
 def page_answer(template: str, status: int = 200, **values: Any) -> Answer:
-    """Return a page."""
+    """Return an answer with a page."""
     page = render(f"service/{template}", **{"who": "", **values})
     return Answer(status, page.encode(), HTML, SAFE)

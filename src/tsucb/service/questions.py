@@ -1,4 +1,4 @@
-"""What a decision is asked for: features as clients send them, arms, and the slots to fill."""
+"""Questions that decisions answer: a context, arms, and slots to fill; features made flat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ import msgspec
 from tsucb.service.events import Features, Pick
 from tsucb.service.loop import Loop
 
-DEEPEST = 8  # objects within objects
+DEEPEST = 8  # levels of objects within objects
 MOST = 1_000  # features of one context, arm or slot
-LONGEST = 1_000  # characters of a name or a text
+LONGEST = 1_000  # characters of the name or the text of a feature
 
 
 class Wanted(NamedTuple):
-    """A slot to be filled: its name, its features, and which arms it must not have."""
+    """A slot to fill: its name and features, the arms it must not have, and its baseline."""
 
     name: str = ""
     features: Features | None = None
@@ -26,21 +26,21 @@ ONE = (Wanted(),)
 
 
 class Question(msgspec.Struct, frozen=True, gc=False):
-    """What is to be decided, in whatever protocol it was asked.
+    """A question which arms to play; the same for all protocols.
 
     Parameters
     ----------
     context : features, flat
-    arms : those to choose from, None for all that are known
-    arm_features : of the arms that have some
+    arms : the arms to choose from, None for all of the loop
+    arm_features : features, flat, of the arms that have some
     excluded : arms that must not be chosen
-    slots : the places to fill, none with an arm of another
-    id : of the decision, None for a new one
-    deferred : whether it only counts once it is activated
-    key : of the request, by which a repeat of it is recognised
-    person : whose decision it is, by which it can be deleted
-    ranked : whether all arms are wanted in order
-    may_add : whether arms that are not known are added
+    slots : the slots to fill; no two get the same arm
+    id : the id of the decision, None for a new one
+    deferred : whether the decision only counts once it is activated
+    key : identifies the request, so that a repeat of it gets the same decision
+    person : the person whom the decision is for, by which it can be deleted
+    ranked : whether the answer has all arms in order
+    may_add : whether to add arms that the loop does not have
     """
 
     context: Features | None = None
@@ -56,21 +56,21 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     may_add: bool = True
 
     def is_list(self, loop: Loop) -> bool:
-        """Return whether the slots are the places of one list."""
+        """Return whether the learner fills all slots together, as the places of one list."""
         slots = self.slots
         plain = len(slots) > 1 and all(slot == Wanted(slot.name) for slot in slots)
         return plain and loop.settings.mode == "online"
 
     def fill(self, loop: Loop, offered: Sequence[str], held: bool = False) -> list[Pick]:
-        """Choose an arm for every slot, none twice; where `held`, the baseline. Changes nothing.
+        """Choose an arm for every slot, none twice, or with `held` the baseline; change nothing.
 
-        Slots that are all alike are one list of the learner's. Those with features, exclusions or a
-        baseline of their own, and those of the holdout, are filled one after the other, each from
-        what is left.
+        The learner fills slots that are all alike as one list. Slots with features, exclusions or a
+        baseline of their own, and slots of the holdout, are filled one after the other, each from
+        the arms that are left.
 
-        The probability of an arm is that given the slots before, over policy and holdout together:
-        with h of these picks in the holdout and f otherwise, (h [arm is the baseline] + f p) /
-        (h + f), where p is the policy's.
+        The probability of an arm is conditional on the slots before, over policy and holdout
+        together: (h [arm is the baseline] + f p) / (h + f), where p is the policy's probability,
+        and h and f are the probabilities of the picks so far with and without the holdout.
         """
         settings, learner = loop.settings, loop.learner
         online = settings.mode == "online"
@@ -114,7 +114,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 
 def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
-    """Return all arms: the chosen one first, then its rivals; others keep their places."""
+    """Return all arms: the chosen arm first, then its rivals by mean; others keep their places."""
     means = pick.explanation().mean
     order = sorted(range(len(pick.arms)), key=lambda i: (pick.arms[i] != pick.arm, -means[i]))
     ranked = iter([pick.arms[i] for i in order])
@@ -123,10 +123,10 @@ def ranked_arms(offered: Sequence[str], pick: Pick) -> list[str]:
 
 
 def flatten(given: dict[str, Any] | list[dict[str, Any]] | None) -> Features | None:
-    """Flatten one object, or a list of objects that belong together; None if there are none.
+    """Return the features of one object, or of a list of objects together; None if there are none.
 
-    Names of objects within objects are joined with dots, entries of arrays of numbers are named by
-    their places. Names that begin with _ are left out, as Personalizer does.
+    Names of objects within objects are joined with dots; numbers in arrays are named by their
+    index. Names that begin with _ are left out, as in Personalizer.
 
     >>> flatten([{"user": {"age": 31, "_internal": 1}}, {"size": [1.5, 2]}])
     {'user.age': 31, 'size.0': 1.5, 'size.1': 2}
@@ -140,13 +140,13 @@ def flatten(given: dict[str, Any] | list[dict[str, Any]] | None) -> Features | N
 
 
 def features_of_arms(given: Mapping[str, Any]) -> dict[str, Features] | None:
-    """Return the features of those arms that have some, flat; None if none has."""
+    """Return the features of the arms that have some; None if no arm has any."""
     found = {arm: features for arm, each in given.items() if (features := flatten(each))}
     return found or None
 
 
 def _add(found: Features, prefix: str, given: dict[str, Any], depth: int) -> None:
-    """Add the features of an object, and of those within it."""
+    """Add the features of an object, and of the objects within it."""
     if depth > DEEPEST:
         raise ValueError(f"features are nested more than {DEEPEST} deep")
     for name, value in given.items():
@@ -172,7 +172,7 @@ def _add(found: Features, prefix: str, given: dict[str, Any], depth: int) -> Non
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return the value of a feature; raise ValueError if it is too large for the log."""
+    """Return the value of a feature; raise ValueError if the log cannot hold it."""
     if value.__class__ is str and len(value) > LONGEST:
         raise ValueError(f"the text of feature {name[:60]!r} is longer than {LONGEST:,}")
     if value.__class__ is int and not -(2**63) <= value < 2**63:

@@ -1,9 +1,8 @@
-"""How a loop is configured: checked when it is set, so that the fold never meets nonsense."""
+"""The settings of a loop, which are checked before they reach the log."""
 
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from tsucb.agent.learner import Learner
+from tsucb.checks import LARGEST
 from tsucb.evaluation.settings import model_class
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.curves import ROWS
@@ -21,13 +21,13 @@ from tsucb.policies.names import named_policy
 
 LONGEST_WAIT = 90 * 86_400.0  # seconds
 
-# Models whose arms share one context that the agent reads by itself, or that take no context.
-FREE_MODEL: Final = "AdaptiveCurves"
+FREE_MODEL: Final = "AdaptiveCurves"  # the agent's default
 LINEAR_MODEL: Final = "AdaptiveLinear"
 COMING_MODEL: Final = "HybridLinear"  # arms come with the decisions, and may have features
-PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")
+PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")  # without context
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Reward = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 
 
 class LoopSettings(
@@ -43,34 +43,34 @@ class LoopSettings(
     policy
         The rule that chooses, by its name.
     exploration
-        ε, the floor: this share of decisions plays any arm, so that the log can be evaluated.
+        ε, the floor: this share of decisions plays a random arm, so that the log can be evaluated.
     holdout
-        This share of decisions always plays the baseline, the first arm offered: what the loop
-        earns more is measured against it. All decisions of a person are in it, or none.
+        This share of decisions always plays the baseline, which is the first arm offered; the gain
+        of the loop is measured against it. All decisions of a person are in it, or none.
     reward_wait
         Seconds for which a decision waits for its reward.
     default_reward
-        The reward of a decision for which none came; null to learn nothing then.
+        The reward of a decision if none comes; null to learn nothing then.
     aggregation
-        Of several rewards the first counts, or their sum after the wait.
+        Of several rewards of a decision, the first counts, or their sum when the wait is over.
     learn_early
-        Learn a reward when it comes, not when the wait is over. Where only good news is reported,
-        early rewards are all good: then false.
+        Learn a reward when it comes, not when the wait is over. Leave it false where only good
+        outcomes are reported: early rewards are all good then.
     forgetting
-        γ: with every reward all earlier ones count γ times as much.
+        γ: with every reward, all earlier ones count γ times as much.
     mode
         online plays what the policy chooses; apprentice plays the first arm offered and learns from
         its rewards; logging plays it and learns nothing.
     categories
-        Features whose numbers are codes.
+        Features whose numbers are codes of categories.
     most_arms
-        Arms that the loop knows at most.
+        The most arms that the loop may have.
     most_open
-        Decisions that wait at most; more get status 429.
+        The most decisions that may wait for a reward; more get status 429.
     reward_range
         The least and the largest reward that is accepted; null for any.
     retention_days
-        Events older than this are deleted, what was learned from them stays; null to keep all.
+        Events older than this are deleted; what was learned from them stays. Null to keep all.
     note
         Anything, for people.
     """
@@ -87,7 +87,7 @@ class LoopSettings(
     exploration: Share = 0.05
     holdout: Share = 0.0
     reward_wait: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 600.0
-    default_reward: float | None = 0.0
+    default_reward: Reward | None = 0.0
     aggregation: Literal["first", "sum"] = "first"
     learn_early: bool = False
     forgetting: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -95,23 +95,20 @@ class LoopSettings(
     categories: Annotated[list[str], Meta(max_length=1_000)] = []
     most_arms: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     most_open: Annotated[int, Meta(ge=1, le=10_000_000)] = 200_000
-    reward_range: tuple[float, float] | None = None
+    reward_range: tuple[Reward, Reward] | None = None
     retention_days: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     note: Annotated[str, Meta(max_length=10_000)] = ""
 
     def __post_init__(self) -> None:
         if isinstance(named_policy(self.policy), Exploring):
             raise ValueError("give the floor as exploration, not with the policy")
-        rewards = (self.default_reward or 0.0, *(self.reward_range or ()))
-        if not all(map(math.isfinite, rewards)):  # the bounds of other numbers are declared
-            raise ValueError("the numbers of the settings must be finite")
         if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
             raise ValueError("reward_range is the least and the largest reward, in this order")
         if self.default_reward is not None and self.model in PLAIN_MODELS:
             model_class(self.model)().check_rewards(np.array([self.default_reward]))
 
     def learner(self, arms: list[str], seed: int | None) -> Learner:
-        """Return a learner with these settings, which knows nothing yet."""
+        """Return a learner with these settings and no rewards."""
         arguments: dict[str, Any] = {
             "policy": self.rule(), "forgetting": self.forgetting, "seed": seed,
         }  # fmt: skip
@@ -127,11 +124,11 @@ class LoopSettings(
 
     @property
     def arms_come(self) -> bool:
-        """Whether arms come with the decisions, and need not be known before."""
+        """Whether arms come with the decisions, and need not be added before."""
         return self.model == COMING_MODEL
 
     def is_warm(self, lists: bool = False) -> bool:
-        """Return whether this process need not compile anything for these settings."""
+        """Return whether this process has compiled all that these settings need."""
         return self._kind(lists) in _WARM
 
     def _kind(self, lists: bool) -> Any:
@@ -140,11 +137,11 @@ class LoopSettings(
         return self.model, type(rule), inner, self.forgetting == 1, lists
 
     def warm(self, lists: bool = False) -> None:
-        """Compile what requests need: decide, and learn until the model may bend. Blocks."""
+        """Compile what requests need: decide, and learn until curves may be fitted; blocks."""
         if self.is_warm(lists):
             return
-        # Linear models keep their numbers in two ways, by how many, and large ones decide by a
-        # function of their own.
+        # Linear models have two memory layouts, for few and for many features, and large models
+        # decide with a function of their own.
         for features in (1, 24, 200):
             learner = self.learner(["a", "b"], seed=0)
             context = {f"x{i}": float(i) for i in range(features)}
@@ -155,7 +152,7 @@ class LoopSettings(
                 continue
             for n in range(3 * ROWS if self.model == FREE_MODEL else 3):
                 if given:
-                    given["x0"] = float(n % 7)  # curves are made of what varies
+                    given["x0"] = float(n % 7)  # only features that vary get curves
                 learner.decide(given, offered)
                 row = learner.read(given, "a", {"y": 1.0} if self.arms_come else None)
                 learner.count("a")
@@ -164,16 +161,16 @@ class LoopSettings(
 
     @property
     def has_control(self) -> bool:
-        """Whether the log says what random choice would have earned."""
+        """Whether the log has random decisions, which tell what random choice would earn."""
         return self.mode == "online" and self.exploration > 0
 
     @property
     def learns_at_once(self) -> bool:
-        """Whether a reward is learned when it comes; a sum is not known before the wait is over."""
+        """Whether a reward is learned when it comes; a sum is complete only after the wait."""
         return self.learn_early and self.aggregation == "first"
 
     def rule(self) -> Any:
-        """Return the policy, with its floor."""
+        """Return the policy with its floor."""
         return floored(self.policy, self.exploration)[0]
 
     def rule_names(self) -> tuple[str, str]:
@@ -181,41 +178,41 @@ class LoopSettings(
         return floored(self.policy, self.exploration)[1]
 
     def learning_like(self, other: LoopSettings) -> LoopSettings:
-        """Return these settings with the model, forgetting and categories of others."""
+        """Return these settings with the model, forgetting and categories of `other`."""
         return msgspec.structs.replace(
             self, model=other.model, forgetting=other.forgetting, categories=other.categories
         )
 
     def learns_like(self, other: LoopSettings) -> bool:
-        """Return whether what was learned with other settings is what these would have learned."""
+        """Return whether both settings learn the same from the same log."""
         mine = (self.model, self.forgetting, sorted(self.categories))
         return mine == (other.model, other.forgetting, sorted(other.categories))
 
 
 def descriptions() -> dict[str, str]:
-    """Return what the settings mean, by their names, for forms and for programs."""
+    """Return the sentences about the settings in the docstring of `LoopSettings`, by name."""
     _, _, text = (inspect.getdoc(LoopSettings) or "").partition("----------\n")
     found = re.findall(r"^(\w+)\n((?: .+\n?)+)", text, re.MULTILINE)
     return {name: " ".join(lines.split()) for name, lines in found}
 
 
-@lru_cache(1_000)  # as every decision asks for it
+@lru_cache(1_000)  # every decision needs it
 def floored(name: str, exploration: float) -> tuple[Any, tuple[str, str]]:
-    """Return a policy that plays any arm in this share of decisions; its and its target's name."""
+    """Return a policy with a floor of this share; the names of the policy and of its target."""
     policy = named_policy(name)
     rule: Any = Exploring(policy, exploration) if exploration else policy
     return rule, (rule.name, rule.target_name)
 
 
 def changed(settings: LoopSettings, changes: dict[str, Any]) -> LoopSettings:
-    """Return settings with some changes; raise a ValidationError if one is wrong."""
+    """Return changed settings; raise ValidationError, a ValueError, if a change is wrong."""
     return msgspec.convert({**msgspec.to_builtins(settings), **changes}, LoopSettings)
 
 
 def loop_settings(before: LoopSettings, given: dict[str, Any]) -> tuple[LoopSettings, list[str]]:
-    """Return the settings of a loop as a file changes them, and the arms that the file names."""
+    """Return the settings with the changes of a file, and the arms that the file names."""
     arms = msgspec.convert(given.get("arms", []), list[str])
     return changed(before, {k: v for k, v in given.items() if k != "arms"}), arms
 
 
-_WARM: set[Any] = set()  # the combinations that this process has compiled, or found
+_WARM: set[Any] = set()  # the kinds of settings that this process has compiled

@@ -1,4 +1,4 @@
-"""What the pages show of a loop, for the templates."""
+"""Charts and tables of a loop for the templates, and texts of its settings for the form."""
 
 import json
 import math
@@ -16,12 +16,12 @@ from tsucb.service.settings import LoopSettings
 from tsucb.service.state import LoopState, Span
 
 MOST_LISTED = 50  # arms in the table
-LAST = 12  # decisions that are shown with their reasons
-LEAST = 100  # decisions of an apprentice to say anything about it
+LAST = 12  # decisions with their reasons
+LEAST = 100  # decisions of an apprentice, below which its gain is not estimated
 
 
 def arm_rows(loop: Loop) -> list[tuple[str, float, int, float]]:
-    """Return arm, rewards, open decisions and mean reward of every arm, or of those played most."""
+    """Return arm, rewards, open decisions and mean reward of the arms with the most rewards."""
     if loop.learner is None:
         return []
     table = loop.arms_summary()
@@ -31,13 +31,13 @@ def arm_rows(loop: Loop) -> list[tuple[str, float, int, float]]:
 
 
 def merged(spans: Sequence[Span], most: int) -> list[Span]:
-    """Return spans in at most this many groups."""
+    """Return the spans joined to at most `most` longer ones."""
     size = max(1, math.ceil(len(spans) / most))
     return [Span.together(spans[start : start + size]) for start in range(0, len(spans), size)]
 
 
 def reward_chart(state: LoopState) -> Chart | None:
-    """Draw reward over time, against choosing at random."""
+    """Draw the mean reward over time: of the policy, of random choice, of the holdout."""
     own, control, held = list[Point](), list[Point](), list[Point]()
     for span in merged(state.tally.until(state.ripe), 30):
         if span.rewards > 1:
@@ -63,7 +63,7 @@ def arms_chart(state: LoopState) -> Chart | None:
 
 
 def card(loop: Loop) -> dict[str, Any]:
-    """Return a loop in short, for the list of all."""
+    """Return what the list of loops shows of a loop."""
     spans = [span for span in loop.tally.until(loop.ripe) if span.rewards]
     rewards, total = sum(s.rewards for s in spans), sum(s.total for s in spans)
     return {
@@ -77,7 +77,7 @@ def card(loop: Loop) -> dict[str, Any]:
 
 
 def decisions(recent: Sequence[AnyEvent]) -> list[dict[str, Any]]:
-    """Return the last decisions, the newest first, each with what the policy saw."""
+    """Return the last decisions, the newest first, with what the policy saw and the reward."""
     rewards = {event.id: event.value for event in recent if isinstance(event, Rewarded)}
     found = [event for event in recent if isinstance(event, Decided)][-LAST:]
     return [
@@ -92,9 +92,10 @@ def decisions(recent: Sequence[AnyEvent]) -> list[dict[str, Any]]:
 
 
 class Gain(NamedTuple):
-    """How much more an apprentice's own choices would earn than the baseline, as it believes.
+    """The extra reward per decision of an apprentice's own choices over the baseline.
 
-    `low` is a lower bound of 90 %; `same` is the share of decisions that would be the same.
+    `value` is the posterior mean, `low` its lower 90 % bound; `same` is the share of decisions in
+    which both choose the same arm.
     """
 
     decisions: int
@@ -106,15 +107,16 @@ class Gain(NamedTuple):
 def gain(log: Iterable[AnyEvent]) -> Gain | None:
     """Return the gain over the last decisions of an apprentice; None if there are too few.
 
-    Its log cannot say what arms would have earned that were not played: this is the model's own
-    belief at every decision about its favourite and about the baseline. Beliefs at neighbouring
-    decisions err together, so the doubt is averaged and not divided by their number.
+    The log of an apprentice has no rewards of other arms than the baseline. So this averages what
+    the model believed at every decision of its favourite and of the baseline. The errors of beliefs
+    at neighbouring decisions depend on each other, so their standard deviations are averaged, and
+    not divided by the root of their number.
     """
     extra, doubt = [], []
     for event in log:
         for pick in event.picks if isinstance(event, Decided) else ():
             if max(pick.chances) < 1.0:
-                continue  # it was not an apprentice then
+                continue  # the loop was not an apprentice then
             seen = pick.explanation()
             mean, std = seen.mean, seen.std
             own, played = pick.arms.index(pick.favourite), pick.arms.index(pick.arm)
@@ -128,7 +130,7 @@ def gain(log: Iterable[AnyEvent]) -> Gain | None:
 
 
 def as_text(value: Any) -> str:
-    """Return a setting as the form has it.
+    """Return the value of a setting as the text of a field.
 
     >>> as_text(None), as_text(True), as_text(0.05), as_text([1, 2])
     ('', 'true', '0.05', '1, 2')
@@ -141,9 +143,9 @@ def as_text(value: Any) -> str:
 
 
 def form_changes(settings: LoopSettings, form: dict[str, str]) -> dict[str, Any]:
-    """Return the settings that a form changes, as `changed` takes them.
+    """Return the values of the settings that a form changes.
 
-    Raises ValueError if a text is no value for its setting.
+    Raise ValueError if a text is not a value of its setting.
     """
     current = asdict(settings)
     given: dict[str, Any] = {name: text.strip() for name, text in form.items()}
@@ -158,5 +160,5 @@ def form_changes(settings: LoopSettings, form: dict[str, str]) -> dict[str, Any]
 
 
 def split_commas(text: str) -> list[str]:
-    """Return what commas separate."""
+    """Return the parts of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,21 +1,21 @@
-"""The protocol of Azure Personalizer, in all three generations, for the clients that speak it.
+"""The protocol of Azure Personalizer, in all three generations of its clients.
 
     /personalizer/v1.0/…
     /personalizer/v1.1-preview.N/…
     /personalizer/…?api-version=2022-09-01-preview
 
-The key selects the loop. Words of theirs in words of ours: action = arm, event = decision,
-exploration percentage = floor, learning settings = policy, apprentice mode = the same.
+The key selects the loop. Personalizer's words and ours: action = arm, event = decision,
+exploration percentage = floor, learning settings = policy.
 
 | module | what it has |
 |---|---|
-| `routes` | how a request is answered, in which generation; times as clients write them |
-| `events` | rank, reward, activate, for one place or several |
-| `configuration` | the settings of a loop and of learning; what was learned, and the log |
-| `evaluations` | what the log says about other policies, and which features matter |
+| `routes` | how a request is answered, and for which generation; times as clients write them |
+| `events` | rank, reward and activate, for one slot or several |
+| `configuration` | the settings of a loop, its policy, its model and its log |
+| `evaluations` | evaluations of other policies on the log, and feature importances |
 """
 
-# The modules add their operations to those of `routes`.
+# These modules add their operations to `routes.ROUTES`.
 from tsucb.service.personalizer import configuration as configuration
 from tsucb.service.personalizer import evaluations as evaluations
 from tsucb.service.personalizer import events as events

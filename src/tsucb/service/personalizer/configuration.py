@@ -1,4 +1,4 @@
-"""The settings of a loop and of learning, in Personalizer's words; the model and the log."""
+"""The settings, the policy, the model and the log of a loop, in Personalizer's words."""
 
 import json
 from typing import Any
@@ -15,11 +15,11 @@ from tsucb.service.tables import Document
 
 SERVICE, POLICY = "configurations/service", "configurations/policy"
 LEAST_WAIT, LONGEST_WAIT = 5.0, 172_800.0  # seconds
-FOREVER = -1  # days for which logs are kept
+FOREVER = -1  # for logRetentionDays
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = {"earliest": "first", "sum": "sum"}
 LEARNING = ("policy", "model", "forgetting")
-EXTRAS = "personalizer"  # the document with settings that have no counterpart
+EXTRAS = "personalizer"  # the document with settings that have no effect here
 PLAIN_EXTRAS: dict[str, Any] = {
     "modelExportFrequency": "PT5M",
     "modelRetrainDays": 0,
@@ -37,7 +37,7 @@ class PolicyContract(msgspec.Struct):
 
 
 def theirs(words: dict[str, str], ours: str) -> str:
-    """Return their word for one of ours."""
+    """Return Personalizer's word for ours."""
     return next(name for name, value in words.items() if value == ours)
 
 
@@ -75,14 +75,14 @@ async def configuration(call: Call) -> Any:
 
 
 async def extras_of(call: Call) -> dict[str, Any]:
-    """Return the settings that have no counterpart here, as they were last given."""
+    """Return the settings that have no effect here, as a client last gave them."""
     found = (await call.service.documents(call.loop, EXTRAS)).get(EXTRAS, b"{}")
     return msgspec.json.decode(found, type=dict[str, Any])
 
 
 @ROUTES.add("PUT", SERVICE, ADMINISTER, code="InvalidServiceConfiguration")
 async def configure(call: Call, body: dict[str, Any]) -> Any:
-    """Change settings; what is not given stays."""
+    """Change the settings that are given; the others stay."""
     extras = {
         **await extras_of(call),
         **{name: body[name] for name in PLAIN_EXTRAS if body.get(name) is not None},
@@ -94,8 +94,8 @@ async def configure(call: Call, body: dict[str, Any]) -> Any:
 
 
 def changes_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the changes of settings that a client asks for, in words of ours."""
-    # Its clients report what went well, and leave the rest to the default reward.
+    """Return the changes of a service configuration in our settings."""
+    # Clients report good outcomes, and leave the others to the default reward.
     changes: dict[str, Any] = {"reward_range": REWARDS, "learn_early": False}
     if "rewardWaitTime" in given:
         changes["reward_wait"] = seconds_of(given["rewardWaitTime"])
@@ -128,12 +128,12 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-# Policies, which its clients know as learning settings
+# The policy, which clients know as learning settings
 
 
 @ROUTES.add("GET", POLICY, ADMINISTER)
 async def policy(call: Call) -> Any:
-    """Return the learning settings: the policy's name, and what else decides how it learns."""
+    """Return the learning settings: the policy, the model and its forgetting."""
     return policy_contract(call.loop.settings)
 
 
@@ -146,19 +146,19 @@ async def set_policy(call: Call, body: PolicyContract) -> Any:
 
 @ROUTES.add("DELETE", POLICY, ADMINISTER)
 async def reset_policy(call: Call) -> Any:
-    """Return to the policy and the forgetting that a loop begins with; its model stays."""
+    """Restore the default policy and forgetting; the model stays."""
     changes = {name: getattr(LoopSettings(), name) for name in ("policy", "forgetting")}
     return policy_contract(await call.service.configure(call.loop, changes, WHO))
 
 
 def policy_contract(settings: LoopSettings) -> dict[str, str]:
-    """Return the learning settings of a loop."""
+    """Return learning settings in the form of clients."""
     arguments = {name: getattr(settings, name) for name in LEARNING}
     return {"name": settings.policy, "arguments": json.dumps(arguments)}
 
 
 def learning_settings(arguments: str) -> dict[str, Any]:
-    """Return learning settings, JSON as `policy` returns it or a policy's name, as our settings.
+    """Return our settings for learning settings: JSON as from `policy`, or a policy's name.
 
     >>> learning_settings("TS-UCB(100)")
     {'policy': 'TS-UCB(100)'}
@@ -178,12 +178,12 @@ def learning_settings(arguments: str) -> dict[str, Any]:
     return changes
 
 
-# What was learned, and the log it was learned from
+# The model and the log
 
 
 @ROUTES.add("GET", "model", ADMINISTER)
 async def model(call: Call) -> Answer:
-    """Return what was learned, as a file of this library."""
+    """Return the model as a file of this library."""
     if call.loop.learner is None:
         raise NotFound("there is no model yet; nothing was ranked")
     held = await call.service.look(call.loop, call.loop.learner.hold)
@@ -193,7 +193,7 @@ async def model(call: Call) -> Answer:
 
 @ROUTES.add("PUT", "model", ADMINISTER, code="InvalidModelImportFormat")
 async def set_model(call: Call) -> None:
-    """Take over a file that `model` returned."""
+    """Import a file that `model` returned."""
     if not call.body.startswith(b"tsucb "):
         raise ValueError(
             "only models exported from this service can be imported, not Vowpal Wabbit's"
@@ -209,14 +209,14 @@ async def reset_model(call: Call) -> None:
 
 @ROUTES.add("GET", "model/properties", ADMINISTER)
 async def model_properties(call: Call) -> Any:
-    """Return when the model was made, and when it learned last."""
+    """Return when the model was created, and when it was last changed."""
     found = {"creationTime": call.loop.created, "lastModifiedTime": call.loop.now}
     return {name: moment(time) for name, time in found.items()}
 
 
 @ROUTES.add("GET", "logs/properties", ADMINISTER)
 async def log_properties(call: Call) -> Any:
-    """Return from when to when the log is."""
+    """Return the time of the first and of the last event in the log."""
     if not call.loop.counts.decisions:
         raise HttpProblem(404, "LogsPropertiesNotFound", "the log holds no events")
     return {"dateRange": {"from": moment(call.loop.created), "to": moment(call.loop.now)}}

@@ -1,4 +1,4 @@
-"""Evaluations on the log, in both forms that clients know, and which features matter."""
+"""Evaluations of policies on the log, in the forms of both generations; feature importances."""
 
 import asyncio
 import contextlib
@@ -34,15 +34,15 @@ from tsucb.service.service import Service, check_text
 
 WRONG = "InvalidEvaluationContract"
 EVALUATION, IMPORTANCE = "evaluation", "importance"  # kinds of documents
-STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # of v1.x
-INTERNAL = "custom", "policies", "server"  # what documents have and answers do not
-SPAN = 300.0  # seconds
-RETRY = 1.0  # seconds, before an evaluation that the store did not take is written again
+STATUSES = {"Succeeded": "completed", "Running": "pending", "Failed": "failed"}  # for v1.x
+INTERNAL = "custom", "policies", "server"  # fields of documents that answers do not have
+SPAN = 300.0  # seconds of a span of results
+RETRY = 1.0  # seconds until an evaluation is written again after the store failed
 SUGGESTED = {"TS-UCB(1)": "TS-UCB(1)", "TS": "TS", "Greedy": "Greedy"}
 
 
 class EvaluationContract(msgspec.Struct, rename="camel"):
-    """An evaluation to be made."""
+    """A request for an evaluation, or for feature importances."""
 
     name: str
     start_time: datetime
@@ -53,7 +53,7 @@ class EvaluationContract(msgspec.Struct, rename="camel"):
 
 
 class SeriesQuery(msgspec.Struct, rename="camel"):
-    """Which results of an evaluation are wanted."""
+    """The results of an evaluation that a client wants."""
 
     start_time: datetime
     end_time: datetime
@@ -61,16 +61,17 @@ class SeriesQuery(msgspec.Struct, rename="camel"):
     window: Literal["Expanding", "Rolling"] = "Expanding"
 
 
-# Evaluations and feature importances are documents of the store, in the words of the clients. An
-# evaluation has `custom`, the arguments of policies by their names, and `policies`, each with its
-# `spans`: when five minutes begin, and number, sum and sum of squares of what decisions contribute.
-# `server` is the name of the store of the process that makes it.
+# Evaluations and feature importances are documents of the store, with the names of clients. An
+# evaluation also has `custom`, the arguments of policies by their names, `server`, the name of the
+# store of the process that makes it, and `policies`, each with `spans` of five minutes: their start,
+# and the number, the sum and the sum of squares of the terms of their decisions. The mean of these
+# terms estimates the value of the policy.
 
 
 def evaluate(
     service: Service, loop: Loop, evaluation: dict[str, Any], start: float, end: float
 ) -> None:
-    """Fill in what every policy would have earned; blocks."""
+    """Fill in the results of all policies of an evaluation; blocks."""
     from tsucb.evaluation.compare import LOGGED
 
     table = judged_decisions(service, loop, MOST_EVENTS)
@@ -96,7 +97,7 @@ def evaluate(
 
 
 def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
-    """Return what decisions contribute to the value of a policy, five minutes by five minutes."""
+    """Return the results of a policy, from the time and the term of every decision."""
     known = ~np.isnan(terms)
     number, place = np.unique(np.floor(time[known] / SPAN), return_inverse=True)
     count = np.bincount(place, minlength=number.size)
@@ -109,7 +110,7 @@ def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dic
 @ROUTES.add("POST", "evaluations", ADMINISTER, code=WRONG)
 @ROUTES.add("PUT", "evaluations/{id}", ADMINISTER, code=WRONG)
 async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
-    """Begin an evaluation; it is done in the background."""
+    """Begin an evaluation in the background."""
     start, end = seconds_since(body.start_time), seconds_since(body.end_time)
     if not start < end:
         raise ValueError("the evaluation ends before it starts")
@@ -146,10 +147,14 @@ async def put_evaluation(call: Call, body: EvaluationContract) -> Any:
 
 
 def document(call: Call, id: str, asked: EvaluationContract) -> dict[str, Any]:
-    """Return what both kinds of documents begin with."""
-    times = asked.start_time, asked.end_time, moment(call.service.clock())
-    names = "startTime", "endTime", "creationTime"
-    return {"id": id, "name": asked.name, **dict(zip(names, times, strict=True))}
+    """Return the fields that both kinds of documents have."""
+    return {
+        "id": id,
+        "name": asked.name,
+        "startTime": asked.start_time,
+        "endTime": asked.end_time,
+        "creationTime": moment(call.service.clock()),
+    }
 
 
 async def keep(call: Call, evaluation: dict[str, Any]) -> None:
@@ -158,7 +163,7 @@ async def keep(call: Call, evaluation: dict[str, Any]) -> None:
 
 
 async def run(call: Call, evaluation: dict[str, Any], start: float, end: float) -> None:
-    """Make an evaluation, after those that were begun before, and keep it if it is still wanted."""
+    """Make an evaluation after those begun before it; store it unless it was deleted meanwhile."""
     try:
         async with call.protocol.one_at_a_time:
             await call.service.turns.at_length(
@@ -179,7 +184,7 @@ async def run(call: Call, evaluation: dict[str, Any], start: float, end: float) 
     "POST", "configurations/applyFromEvaluation", ADMINISTER, code="LearningSettingsNotFound"
 )
 async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
-    """Take over the learning settings of an evaluation."""
+    """Apply the learning settings of a policy of an evaluation."""
     evaluation = (await documents(call, EVALUATION)).get(evaluation_id)
     if evaluation is None:
         raise NotFound(f"there is no evaluation {evaluation_id!r}")
@@ -193,7 +198,7 @@ async def apply(call: Call, *, evaluation_id: str, policy_name: str) -> None:
 
 @ROUTES.add("PUT", "featureImportances/{id}", ADMINISTER, code=WRONG)
 async def put_importance(call: Call, body: EvaluationContract) -> Any:
-    """Find out at once which features matter now."""
+    """Compute and store the importances that features have now."""
     check_text("the id of a feature importance", call.id)
     scores = await call.service.look(call.loop, partial(feature_scores, call.loop))
     found = {**document(call, call.id, body), "status": "Succeeded", "featureScores": scores}
@@ -204,7 +209,7 @@ async def put_importance(call: Call, body: EvaluationContract) -> Any:
 @ROUTES.add("GET", "evaluations", ADMINISTER)
 @ROUTES.add("GET", "featureImportances", ADMINISTER)
 async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
-    """List all evaluations, or what was found out about features."""
+    """List all evaluations, or all feature importances."""
     known = (await documents(call, kind_of(call))).values()
     found = await asyncio.to_thread(lambda: [as_answer(each, call) for each in known])
     return one_page(found, call, skip, top) if call.version == CURRENT else found
@@ -213,7 +218,7 @@ async def list_documents(call: Call, *, skip: Skip = 0, top: Top = 100) -> Any:
 @ROUTES.add("GET", "evaluations/{id}", ADMINISTER, code="InvalidRequest")
 @ROUTES.add("GET", "featureImportances/{id}", ADMINISTER)
 async def get_document(call: Call) -> Any:
-    """Return one of them, an evaluation with its results over time."""
+    """Return an evaluation, with its results over time, or feature importances."""
     found = await one_of(call)
     answer = await asyncio.to_thread(as_answer, found, call)
     if call.version == CURRENT and "policies" in found:
@@ -225,18 +230,18 @@ async def get_document(call: Call) -> Any:
 @ROUTES.add("DELETE", "evaluations/{id}", ADMINISTER)
 @ROUTES.add("DELETE", "featureImportances/{id}", ADMINISTER)
 async def delete_document(call: Call) -> None:
-    """Delete one of them."""
+    """Delete an evaluation, or feature importances."""
     await one_of(call)
     await call.service.delete_document(call.loop, kind_of(call), call.id)
 
 
 def kind_of(call: Call) -> str:
-    """Return the kind of documents that a path is about."""
+    """Return the kind of document in the path of a call."""
     return EVALUATION if call.path[0] == "evaluations" else IMPORTANCE
 
 
 async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
-    """Return the documents of a kind by their ids; evaluations whose server is gone failed."""
+    """Return the documents of a kind by id; unfinished evaluations of a gone server have failed."""
     store, running = call.service.store, call.protocol.running
     servers, before = await asyncio.to_thread(store.servers), list(running)
     bodies = await call.service.documents(call.loop, kind)
@@ -255,7 +260,7 @@ async def documents(call: Call, kind: str) -> dict[str, dict[str, Any]]:
 
 
 async def one_of(call: Call) -> dict[str, Any]:
-    """Return the document that the path names; raise a HttpProblem if there is none."""
+    """Return the document in the path of a call; raise HttpProblem if there is none."""
     found = (await documents(call, kind_of(call))).get(call.id)
     if found is None:
         raise HttpProblem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
@@ -263,7 +268,7 @@ async def one_of(call: Call) -> dict[str, Any]:
 
 
 def as_answer(found: dict[str, Any], call: Call) -> dict[str, Any]:
-    """Return a document as the client's generation has it: before 2022 with all results."""
+    """Return a document in the form of the client's generation: v1.x gets all results."""
     answer = {name: value for name, value in found.items() if name not in INTERNAL}
     if call.version == CURRENT or "policies" not in found:
         return answer
@@ -280,13 +285,13 @@ def as_answer(found: dict[str, Any], call: Call) -> dict[str, Any]:
 
 
 def head(policy: dict[str, Any]) -> dict[str, Any]:
-    """Return what answers say about a policy itself."""
+    """Return the name, the arguments and the source of a policy."""
     about = {"name": policy["name"], "arguments": policy["arguments"]}
     return {**about, "policySource": policy["source"]}
 
 
 def summary(spans: Sequence[Any], start: Any = None, length: float = 0.0) -> dict[str, Any]:
-    """Return the sums over stretches of time."""
+    """Return the sums over spans in the form of v1.x."""
     count, total, squares = (sum(span[column] for span in spans) for column in (1, 2, 3))
     mean = total / count if count else 0.0
     spread = math.sqrt(max(squares / count - mean**2, 0.0) / count) if count else 0.0
@@ -304,14 +309,14 @@ def summary(spans: Sequence[Any], start: Any = None, length: float = 0.0) -> dic
 
 
 def expected(spans: Sequence[Any]) -> dict[str, Any]:
-    """Return the mean over stretches of time, and its interval."""
+    """Return the mean over spans with its interval, in the form of 2022."""
     found = summary(spans)
     mean, half = found["averageReward"], found["confidenceInterval"]
     return {"expectedReward": mean, "confidenceInterval": [mean - half, mean + half]}
 
 
 def series(policies: list[dict[str, Any]], query: SeriesQuery) -> dict[str, Any]:
-    """Return the results over time."""
+    """Return the results of policies over time, in the form of 2022."""
     start, end = seconds_since(query.start_time), seconds_since(query.end_time)
     value, length = [], 60.0 * query.interval_in_minutes
     for policy in policies:
@@ -327,7 +332,7 @@ def series(policies: list[dict[str, Any]], query: SeriesQuery) -> dict[str, Any]
 
 
 def feature_scores(loop: Loop) -> list[dict[str, Any]]:
-    """Return how far from 0 the coefficients of features are, in standard deviations."""
+    """Return the root mean square of mean / std of the coefficients of every feature."""
     if loop.learner is None:
         return []
     table = loop.learner.coefficients()

@@ -1,4 +1,4 @@
-"""Rank, reward, activate: for one place or for several."""
+"""Rank, reward and activate, for one slot or for several."""
 
 import hashlib
 from typing import Annotated, Any
@@ -22,14 +22,14 @@ WRONG_ID = "InvalidEventIdToActivate"
 
 
 class Action(msgspec.Struct):
-    """An arm with its features."""
+    """An action with its features."""
 
     id: str
     features: list[dict[str, Any]] = []
 
 
 class SlotRequest(msgspec.Struct, rename="camel"):
-    """A place to be filled. One client's manual calls its features positionFeatures."""
+    """A slot to fill. The manual of one client calls its features positionFeatures."""
 
     id: str
     features: list[dict[str, Any]] | None = None
@@ -39,7 +39,7 @@ class SlotRequest(msgspec.Struct, rename="camel"):
 
 
 class RankRequest(msgspec.Struct, rename="camel"):
-    """What is to be ranked; with `slots` for several places."""
+    """Actions to rank; for several places, with `slots`."""
 
     actions: list[Action]
     context_features: list[dict[str, Any]] | None = None
@@ -90,7 +90,7 @@ async def rank_slots(call: Call, body: RankRequest) -> Any:
 
 
 async def make_decision(call: Call, asked: RankRequest, slots: tuple[Wanted, ...]) -> Any:
-    """Make the decision that a rank request asks for."""
+    """Check a rank request, and make its decision."""
     if not 1 <= len(asked.actions) <= MOST_ACTIONS:
         raise ValueError(f"there must be 1 to {MOST_ACTIONS} actions, not {len(asked.actions)}")
     arms = [action.id for action in asked.actions]
@@ -106,7 +106,7 @@ async def make_decision(call: Call, asked: RankRequest, slots: tuple[Wanted, ...
 
 @ROUTES.add("POST", "events/{id}/reward", DECIDE, code=WRONG_REWARD)
 async def reward_event(call: Call, *, value: Value) -> None:
-    """Take the reward of an event; a late one is logged."""
+    """Take the reward of an event; a late reward is logged, and not learned."""
     await call.service.reward(call.loop, call.id, value, key=repeat_key(call))
 
 
@@ -136,10 +136,10 @@ async def activate(call: Call) -> None:
 
 
 def repeat_key(call: Call) -> str | None:
-    """Return the key by which a repeat of a request is recognised.
+    """Return the key that identifies repeats of a request; None if it has no usable id.
 
-    The id of the request together with what it says: an application may give all requests of a
-    visit the same id.
+    The key has a hash of path and body as well, as an application may give all requests of a visit
+    the same id.
     """
     id = call.header(b"x-ms-client-request-id")
     if not id or len(id) > 200:

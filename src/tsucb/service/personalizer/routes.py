@@ -1,4 +1,4 @@
-"""How requests are answered, in all generations of the protocol, and times as clients write."""
+"""How requests of all generations are answered, and times as clients write them."""
 
 import asyncio
 import re
@@ -17,9 +17,8 @@ ROUTES = Operations(where="json", rename="camel")
 Skip = Annotated[int, Meta(ge=0)]  # rows of a list
 Top = Annotated[int, Meta(ge=1)]
 
-
-# Errors that other parts of the service name otherwise.
-WORDS = {
+# The codes of Personalizer for the errors of the service.
+CODES = {
     "NotFound": "ResourceNotFound",
     "Forbidden": "OperationNotAllowed",
     "InternalError": "InternalServerError",
@@ -38,19 +37,19 @@ class Personalizer:
         self.one_at_a_time = asyncio.Lock()
 
     def problem(self, problem: Problem) -> Answer:
-        """Return an error as this protocol has it."""
-        code = WORDS.get(problem.code, problem.code)
+        """Return a problem in the form of this protocol."""
+        code = CODES.get(problem.code, problem.code)
         error: dict[str, Any] = {"code": code, "message": str(problem)}
         error |= {"target": None, "details": [], "innerError": None}
         headers = [*problem.headers, (b"x-ms-error-code", code.encode())]
         return json_answer({"error": error}, problem.status, headers)
 
     async def answer(self, call: Call) -> Answer:
-        """Find the operation and the generation, check the key, and answer."""
+        """Return the answer to a call, after a check of its path and its key."""
         call.version, call.path = generation(call)
         route = ROUTES.find(call, call.path)
         if call.holder is None:
-            message = "give a key of a loop in Ocp-Apim-Subscription-Key; this is none"
+            message = "give a key of a loop in Ocp-Apim-Subscription-Key"
             raise HttpProblem(401, "Unauthorized", message)
         if call.holder.loop is None:
             message = "give a key of a loop, not the server's"
@@ -64,10 +63,10 @@ class Personalizer:
 
 
 def generation(call: Call) -> tuple[str, list[str]]:
-    """Return the version of the protocol that a client speaks, and the rest of the path."""
-    words = call.path[1:]
-    if words and re.fullmatch(r"v1\.0|v1\.1-preview(\.[0-9])?", words[0]):
-        return words[0], words[1:]
+    """Return the version of the protocol in a call, and the rest of the path."""
+    rest = call.path[1:]
+    if rest and re.fullmatch(r"v1\.0|v1\.1-preview(\.[0-9])?", rest[0]):
+        return rest[0], rest[1:]
     asked = call.query.get("api-version", "")
     if asked != CURRENT:
         raise HttpProblem(
@@ -76,11 +75,11 @@ def generation(call: Call) -> tuple[str, list[str]]:
             f"the paths are /personalizer/v1.0, /personalizer/v1.1-preview.3, and those with "
             f"?api-version={CURRENT}; {asked[:40]!r} is another version",
         )
-    return CURRENT, words
+    return CURRENT, rest
 
 
 def original_url(call: Call) -> Headers:
-    """Return the header that @azure-rest needs to accept a success: the path after its version."""
+    """Return the header without which @azure-rest takes success for an error: the path's rest."""
     rest = b"/".join(call.raw_path.split(b"/")[-len(call.path) :])
     host = call.headers.get(b"host", b"")
     if not re.fullmatch(rb"[A-Za-z0-9.:\[\]_-]{1,255}", host):
@@ -90,7 +89,7 @@ def original_url(call: Call) -> Headers:
 
 
 def one_page(rows: list[Any], call: Call, skip: int, top: int) -> dict[str, Any]:
-    """Return the rows that are wanted, and where the next ones are."""
+    """Return `top` of the rows after the first `skip`, with a link to the next ones."""
     after = skip + top
     answer: dict[str, Any] = {"value": rows[skip:after]}
     if after < len(rows):
@@ -100,17 +99,17 @@ def one_page(rows: list[Any], call: Call, skip: int, top: int) -> dict[str, Any]
 
 
 def moment(seconds: float) -> datetime:
-    """Return a time in seconds since 1970, to the second, as answers have it."""
+    """Return a time in seconds since 1970 as a datetime, in whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC)
 
 
 def seconds_since(time: datetime) -> float:
-    """Return a time of a client in seconds since 1970; one without a time zone is in UTC."""
+    """Return a datetime in seconds since 1970; without a time zone it is in UTC."""
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def duration(seconds: float) -> str:
-    """Return a stretch of time as ISO 8601 has it, in the largest units.
+    """Return a duration in the form of ISO 8601, in the largest units.
 
     >>> duration(600), duration(90_061), duration(0.5)
     ('PT10M', 'P1DT1H1M1S', 'PT0.5S')
@@ -124,7 +123,7 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(given: Any) -> float:
-    """Return a stretch of time in seconds: of ISO 8601, or as .NET writes it.
+    """Return the seconds of a duration in the form of ISO 8601 or of .NET.
 
     >>> seconds_of("PT10M"), seconds_of("P1DT2H"), seconds_of("00:10:00"), seconds_of("1.00:00:00")
     (600.0, 93600.0, 600.0, 86400.0)
