@@ -1,5 +1,6 @@
 """Alerts: for programs, for Prometheus, and on the page."""
 
+import math
 from types import SimpleNamespace
 
 import httpx
@@ -7,7 +8,7 @@ import pytest
 
 from tests.service.conftest import PATIENCE, run, running
 from tests.service.serving import LOOP, served
-from tests.service.test_loop import WAIT, made
+from tests.service.test_loop import WAIT, log_gives, made
 from tsucb.models.change import NoticedChange
 from tsucb.service import monitoring
 from tsucb.service.client import Client
@@ -49,6 +50,7 @@ def test_a_loop_that_earns_less(open_store, clock, monkeypatch):
             clock.pass_by(10 * WAIT)
             loop.now = clock()
             bad = Span(0.0, 500, 500, 250.0, 250.0, 500.0, 400.0, -150.0, 100.0, {}, came=500)
+            bad.control = 500
             loop.tally.spans = [bad]
             assert words(loop_alerts(loop)) == ["lift_below_zero"]
             bad.lift, bad.held, bad.held_total, bad.held_squares = 1.0, 100, 90.0, 90.0
@@ -63,6 +65,33 @@ def test_a_loop_that_earns_less(open_store, clock, monkeypatch):
             assert found.text == f"a change was noticed 100 rewards ago, {changes[-1]}"
             loop.counts.learned = 50_000
             assert words(loop_alerts(loop)) == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("settings", [{"mode": "apprentice"}, {"exploration": 0.0}])
+def test_without_a_floor_nothing_is_said_of_random_choice(open_store, clock, settings):
+    """Rewards are all −1: to multiply them by 1 / (K p) would look like a loss."""
+
+    async def main():
+        async with running(open_store(), clock) as service:
+            loop = await made(service, learn_early=True, **settings)
+            for _ in range(150):
+                event = await service.decide(loop, None)
+                await service.reward(loop, event.id, -1.0)
+            clock.pass_by(WAIT + 10)
+            await service.upkeep.tick()
+            assert all(map(math.isnan, summary(loop)["over_random"]))
+            assert words(loop_alerts(loop)) == []
+            await service.configure(loop, {"mode": "online", "exploration": 0.5}, "test")
+            for _ in range(20):
+                event = await service.decide(loop, None)
+                await service.reward(loop, event.id, -1.0)
+            clock.pass_by(WAIT + 10)
+            await service.upkeep.tick()
+            assert loop.tally.whole().control == 20
+            assert not any(map(math.isnan, summary(loop)["over_random"]))
+            assert log_gives(service).digest() == loop.digest()
 
     run(main)
 

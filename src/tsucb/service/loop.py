@@ -278,7 +278,7 @@ class Loop:
         slots = []
         for pick in event.picks:
             chance = pick.chances[pick.arms.index(pick.arm)]
-            weight = 1.0 / (len(pick.arms) * chance)
+            weight = 1.0 / (len(pick.arms) * chance) if min(pick.chances) > 0 else 0.0
             arm = self.arms.get(pick.arm, pick.arm)  # one string for all that wait
             imitated = pick.arm == pick.favourite
             slots.append(Slot(pick.slot, arm, weight, imitated, held=event.held))

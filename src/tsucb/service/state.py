@@ -65,7 +65,8 @@ class Span(msgspec.Struct, array_like=True):
     """Counts and sums over a stretch of time.
 
     Rewards are summed with their weights w = 1 / (K p), p being the probability of the arm and K
-    the number of arms: the mean of w · reward is what choosing at random would have earned.
+    the number of arms: the mean of w · reward is what choosing at random would have earned. Where
+    some arm had no chance, nothing is known of random choice: w is 0, and the reward is left out.
     """
 
     start: float
@@ -84,6 +85,7 @@ class Span(msgspec.Struct, array_like=True):
     held: int = 0  # rewards of the holdout
     held_total: float = 0.0
     held_squares: float = 0.0
+    control: int = 0  # rewards with w > 0
 
     def add(self, other: "Span") -> None:
         for name in SUMS:
@@ -122,7 +124,7 @@ class Span(msgspec.Struct, array_like=True):
 
     def interval(self) -> tuple[float, float, float]:
         """Return how much more a decision earned than choosing at random, and its 95 % interval."""
-        return interval(self.rewards, self.lift, self.lift_squares)
+        return interval(self.control, self.lift, self.lift_squares)
 
 
 SUMS = [name for name in Span.__struct_fields__ if name not in ("start", "arms")]
@@ -180,11 +182,13 @@ class Tally(msgspec.Struct, array_like=True):
         span.rewards += 1
         span.total += reward
         span.squares += reward * reward
-        span.weights += weight
-        span.random += weight * reward
-        extra = (1.0 - weight) * reward
-        span.lift += extra
-        span.lift_squares += extra * extra
+        if weight:
+            span.control += 1
+            span.weights += weight
+            span.random += weight * reward
+            extra = (1.0 - weight) * reward
+            span.lift += extra
+            span.lift_squares += extra * extra
         span.came += slot.total is not None
         if slot.imitated:
             span.imitated += 1
