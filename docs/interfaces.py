@@ -6,6 +6,7 @@ import json
 import os
 import re
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,28 +114,27 @@ def http_api() -> str:
         for method, each in methods.items()
     ]
     parts = [markdown_table(["", "path", "", "key", "takes", "answer"], rows, 6)]
-    for name, schema in sorted(document["components"]["schemas"].items()):
-        fields = schema.get("properties", {})
-        needed = schema.get("required", [])
-        lines = [
-            [f"`{field}`", kind(about), "yes" if field in needed else "", note(about)]
-            for field, about in fields.items()
-        ]
-        if lines:
-            about = " ".join(schema.get("description", "").split())
+    schemas = document["components"]["schemas"]
+    for name, schema in sorted(schemas.items()):
+        if lines := [[f"`{field}`", *others] for field, *others in openapi.fields(schema)]:
+            about = schema.get("description", "")
             table = markdown_table(["field", "type", "required", ""], lines, 4)
             parts.append(f"### {name}\n\n{about}\n\n{table}")
-    return "\n".join(parts)
+    names = "|".join(schemas)
+    link = partial(
+        re.sub, rf"(?<!# )\b({names})\b", lambda name: f"[{name[0]}](#{name[0].lower()})"
+    )
+    return link("\n".join(parts))
 
 
 def taken(operation: dict[str, Any]) -> str:
     """Return the type of an operation's body, and the parameters of its query."""
     content = operation.get("requestBody", {}).get("content", {})
-    parts = [kind(each["schema"]) for each in content.values()]
+    parts = [openapi.kind(each["schema"]) for each in content.values()]
     for each in operation["parameters"]:
         if each["in"] == "query":
             default = json.dumps(each["schema"]["default"])
-            parts.append(f"`?{each['name']}={default}`: {kind(each['schema'])}")
+            parts.append(f"`?{each['name']}={default}`: {openapi.kind(each['schema'])}")
     return "; ".join(parts)
 
 
@@ -142,32 +142,7 @@ def answer(operation: dict[str, Any]) -> str:
     """Return the status and, where it is declared, the type of an operation's answer."""
     status, done = next(iter(operation["responses"].items()))
     kinds = [
-        kind(about["schema"]) if "schema" in about else name
+        openapi.kind(about["schema"]) if "schema" in about else name
         for name, about in done.get("content", {}).items()
     ]
     return " ".join([status, *(each for each in kinds if each != "any")])
-
-
-def kind(schema: dict[str, Any]) -> str:
-    """Return a schema in words."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(kind(each) for each in schema["anyOf"]))
-    if schema.get("type") == "array":
-        inner = kind(schema["items"]) if isinstance(schema.get("items"), dict) else ""
-        return f"list of {inner}" if inner and inner != "any" else "list"
-    if "enum" in schema:
-        return ", ".join(f"`{each}`" for each in schema["enum"])
-    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
-    bounds = [(word, schema[name]) for name, word in words.items() if name in schema]
-    parts = [f"{word} {bound:,.0f}" for word, bound in bounds if abs(bound) < 1e15]
-    return ", ".join([str(schema.get("type", "any")), *parts])
-
-
-def note(schema: dict[str, Any]) -> str:
-    """Return the description and the default of a field."""
-    text = str(schema.get("description", ""))
-    default = schema.get("default")
-    return text + (f" Default `{json.dumps(default)}`." if default not in EMPTY else "")

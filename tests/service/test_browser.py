@@ -103,7 +103,8 @@ def test_every_page_works_and_fits(drinks, browser):
     field.clear()
     field.send_keys(str(browser.get_window_size()))
     press("/settings", "Changed: note")
-    browser.find_element("css selector", "button[name=remove][value=water]").click()
+    browser.find_element("id", "remove").send_keys("water")
+    browser.find_element("id", "remove").submit()
     expect("Removed water")
     new = f"new{browser.get_window_size()['width']}"
     browser.get(f"{drinks.url}/")
@@ -115,7 +116,7 @@ def test_every_page_works_and_fits(drinks, browser):
     expect("Not enough yet to draw")
     check("empty loop")
     for form, then in [("/reset", "is forgotten"), ("/delete", "A new loop")]:
-        press(form, f"type the name of the loop, {new}, to confirm")
+        press(form, f"Type the name of the loop, {new}, to confirm")
         browser.find_element("id", f"confirm-{form[1:]}").send_keys(new)
         press(form, then)
     assert new not in drinks.service.loops

@@ -109,6 +109,12 @@ def test_every_operation_has_a_request_here():
         assert queries == set(REQUESTS[name].get("params", {})), name
 
 
+def test_every_field_of_large_types_has_a_meaning():
+    for name in ("LoopSettings", "DecisionRequest", "DecisionAnswer", "RewardGiven"):
+        for field, about in DOCUMENT["components"]["schemas"][name]["properties"].items():
+            assert about.get("description"), (name, field)
+
+
 @pytest.mark.parametrize("name", [name for name in REQUESTS if "json" in REQUESTS[name]])
 def test_bodies_are_refused_where_the_schema_refuses_them(drinks, name):
     """Fields that are missing, unknown, of another type or out of bounds: 400 and nothing else."""

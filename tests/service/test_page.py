@@ -119,7 +119,7 @@ def test_decisions_with_and_without_context_mix(drinks, browser, clock):
     assert "60 decisions, by doubly robust" in asked.text
     empty = browser.post(f"/loops/{LOOP}/evaluate", data={})
     assert empty.status_code == 400
-    assert "give the policy" in empty.text
+    assert "Give the policy" in empty.text
 
 
 def test_a_browser_is_signed_out_with_its_key(drinks, clock):

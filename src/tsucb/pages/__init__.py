@@ -1,1 +1,1 @@
-"""How figures and pages look: those of experiments, of comparisons and of live agents."""
+"""Figures and HTML pages: of experiments, comparisons, agents and the service."""

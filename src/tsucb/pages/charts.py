@@ -1,8 +1,8 @@
-"""Charts as shapes in a square of 1,000 by 1,000, which the template stretches to the page.
+"""Charts as SVG shapes in a square of 1,000 by 1,000, which the template stretches to the page.
 
-A page holds them as SVG without a picture library: text keeps its size on any width, colours come
-from the style sheet, light or dark. The report on 2,500 decisions takes 0.04 s and 34 kB; with
-matplotlib, which draws the figures of the experiments, it took 2.5 s and 1.3 MB.
+Text keeps its size on any width, and colours come from the style sheet, light or dark. The report
+on 2,500 decisions takes 0.04 s and 34 kB; with matplotlib, which draws the figures of the
+experiments, it takes 2.5 s and 1.3 MB.
 """
 
 import math
@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from statistics import median
 from typing import NamedTuple
 
 SIDE = 1000.0
 COLOURS = 8
-POINTS = 400  # of a line
+POINTS = 400  # the most points of a line
 SHOWN = 7  # names with a share of their own
-OTHERS = ""  # the name under which those are counted that have none of their own
+OTHERS = ""  # the name that counts all names without a count of their own
 
 
 class Point(NamedTuple):
@@ -36,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A path of SVG, its class and the number of its colour."""
+    """A path of SVG, with its class and the number of its colour."""
 
     kind: str
     colour: int
@@ -44,7 +45,7 @@ class Shape(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A number beside an axis: its place in percent, and how its text is aligned there."""
+    """A number beside an axis: its place in percent, and the alignment of its text."""
 
     place: float
     text: str
@@ -52,15 +53,15 @@ class Tick(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What the template draws.
+    """A chart for the template `parts.html`.
 
     Parameters
     ----------
-    what : a description for those who cannot see it
+    what : a description for screen readers
     shapes : in the order in which they are drawn
     across, upwards : numbers along the axes
-    x_label, y_label : what the axes are
-    legend : names by colour
+    x_label, y_label : names of the axes
+    legend : names, in the order of the colours
     """
 
     what: str
@@ -73,7 +74,7 @@ class Chart(NamedTuple):
 
 
 def moment(seconds: float, form: str) -> str:
-    """Return a time in UTC as text; its number, where the clock counts otherwise.
+    """Return a time in UTC as text; as a number of seconds if it is beyond the calendar.
 
     >>> moment(0.0, "%Y-%m-%d"), moment(1.7e18, "%Y-%m-%d")
     ('1970-01-01', '1.7e+18 s')
@@ -100,7 +101,7 @@ def plain(value: float, span: float = 0.0) -> str:
 
 
 class Frame:
-    """Maps values to places in the square."""
+    """Map values to places in the square."""
 
     def __init__(
         self, left: float, right: float, low: float, high: float, margin: float = 0.05
@@ -110,23 +111,23 @@ class Frame:
         self.low, self.high = low - margin, high + margin
 
     def at(self, x: float, y: float) -> str:
-        """Return the place of a value, as a path has it; what is outside is at the edge."""
+        """Return the place of a value as text for a path; values outside go to the edge."""
         across = SIDE * (x - self.left) / self.width
         share = (y - self.low) / ((self.high - self.low) or 1.0)
         return f"{across:.1f} {SIDE - SIDE * min(max(share, 0.0), 1.0):.1f}"
 
     def through(self, points: Sequence[tuple[float, float]]) -> str:
-        """Return the path through some values."""
+        """Return the path through these values."""
         return "M" + "L".join(self.at(x, y) for x, y in points)
 
     def upwards(self, text: Callable[[float], str] = plain) -> list[Tick]:
-        """Return round numbers along the side."""
+        """Return ticks at round numbers along the y axis."""
         span = (self.high - self.low) or 1.0
         values = round_numbers(self.low, self.high, 4)
         return [Tick(100 - 100 * (v - self.low) / span, text(v), "end") for v in values]
 
     def across(self, text: Callable[[float, float], str] = plain) -> list[Tick]:
-        """Return the numbers at both ends of the axis and in its middle."""
+        """Return ticks at both ends and in the middle of the x axis."""
         ends = ((0.0, "start"), (50.0, "middle"), (100.0, "end"))
         return [
             Tick(at, text(self.left + at / 100 * self.width, self.width), anchor)
@@ -135,7 +136,7 @@ class Frame:
 
 
 def grid(frame: Frame) -> list[Shape]:
-    """Return a line for each of the round numbers."""
+    """Return a horizontal line for each tick of the y axis."""
     return [Shape("grid", 0, f"M0 {10 * tick.place:.1f}H{SIDE:.0f}") for tick in frame.upwards()]
 
 
@@ -145,14 +146,15 @@ def lines(
 ) -> Chart | None:  # fmt: skip
     """Draw lines, each with the band of its intervals; None if there are too few points.
 
-    `text` writes the numbers across, by default times; `zero` adds a rule at 0.
+    `text` writes the numbers along the x axis, by default as times; `zero` adds a rule at 0.
     """
     known = [p for line in series for p in line.points if math.isfinite(p.y)]
     if len(known) < 2:
         return None
     xs, ys = [p.x for p in known], [p.y for p in known] + [0.0] * zero
-    # Bands may be wide where little is known; they are cut off rather than squeeze the lines.
-    margin = max(ys) - min(ys) or abs(max(ys)) or 1.0
+    # Bands much wider than the median are cut off, so that they do not squeeze the lines.
+    widths = [p.high - p.low for p in known if math.isfinite(p.high - p.low)]
+    margin = max([max(ys) - min(ys), median(widths or [0.0])]) or abs(max(ys)) or 1.0
     bands = [v for p in known for v in (p.low, p.high) if math.isfinite(v)]
     low = max(min(ys + bands), min(ys) - margin)
     high = min(max(ys + bands), max(ys) + margin)
@@ -170,7 +172,7 @@ def lines(
         if points:
             shapes.append(Shape("line", colour, frame.through([(p.x, p.y) for p in points])))
     names = [line.name for line in series]
-    names = [] if names == [y_label] else names  # which says it already
+    names = [] if names == [y_label] else names  # the label says it already
     return Chart(what, shapes, frame.across(text), frame.upwards(), x_label, y_label, names)
 
 
@@ -178,9 +180,9 @@ def shares(
     counts: Sequence[Mapping[str, int]], at: Sequence[float], what: str, *, x_label: str = "",
     text: Callable[[float, float], str] = when,
 ) -> Chart | None:  # fmt: skip
-    """Draw the share of every name, on top of each other; `counts` has those of each x.
+    """Draw the shares of names on top of each other; `counts` has the counts by name at each x.
 
-    The most frequent names have a share each, all others one together.
+    The most frequent names have a share each, and all others one together.
     """
     if len(at) < 2:
         return None
@@ -192,7 +194,7 @@ def shares(
         for each in counts
     ]
     if OTHERS in total:
-        shown.append("all others")  # nobody knows how many
+        shown.append("all others")  # their number is not known
     elif hidden > 0:
         shown.append(f"{hidden} others")
     frame, shapes = Frame(at[0], at[-1], 0.0, 1.0, margin=0.0), []
@@ -217,7 +219,7 @@ def dots(points: Sequence[Point], what: str, x_label: str, y_label: str) -> Char
         shapes.append(Shape("whisker", colour, frame.through([(p.x, p.low), (p.x, p.high)])))
         shapes.append(Shape("dot", colour, f"M{frame.at(p.x, p.y)}h0"))
     legend = ["the interval holds what was believed", "it does not"]
-    # Both axes are alike, so the round numbers of one are those of the other.
+    # Both axes have the same range, so they have the same ticks.
     across = [Tick(100 - tick.place, tick.text) for tick in frame.upwards()]
     return Chart(what, shapes, across, frame.upwards(), x_label, y_label, legend)
 
@@ -245,7 +247,7 @@ def round_numbers(low: float, high: float, most: int) -> list[float]:
 
 
 def thinned(size: int) -> list[int]:
-    """Return the numbers of at most 400 of this many points, evenly spread, both ends included.
+    """Return the indices of at most 400 of `size` points, evenly spread, with both ends.
 
     >>> thinned(3), len(thinned(10_000))
     ([0, 1, 2], 400)

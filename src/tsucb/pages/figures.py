@@ -1,4 +1,4 @@
-"""Figures that matplotlib draws: how they look, and as files in light and dark."""
+"""Figures drawn with matplotlib: their style, and their files in light and dark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
-# Paper, ink and lines, matched by the style sheet of the report.
+# Colours of paper, ink and lines, the same as in `style.css`.
 PALETTES = {
     "light": ("#ffffff", "#1c2126", "#c9ced4"),
     "dark": ("#15181c", "#e4e7ea", "#454c54"),
 }
-# The palette of Okabe and Ito, which colour-blind readers can tell apart; the line styles carry
-# the same distinction into print.
+# The palette of Okabe and Ito, whose colours colour-blind readers can tell apart; line styles tell
+# policies apart in black and white.
 _STYLES: dict[str, tuple[str, str]] = {
     "TS": ("#000000", "-"),
     "TS-UCB(1)": ("#0072B2", "-"),
@@ -53,7 +53,7 @@ _SPARE = [
 class Figure(NamedTuple):
     """A picture of the report: file name without ending, heading, caption, and how to draw it.
 
-    `draw(narrow)` returns a matplotlib Figure; narrow ones are for the width of a phone.
+    `draw(narrow)` returns a matplotlib Figure; a narrow one is for the width of a phone.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Figure(NamedTuple):
 
 
 def picture(figure: Figure, palette: str, narrow: bool, ending: str) -> bytes:
-    """Return a figure as a file, the same bytes every time."""
+    """Return the bytes of a figure as a file, the same bytes every time."""
     sink, metadata = io.BytesIO(), {"Date": None} if ending == "svg" else None
     with theme(palette):
         figure.draw(narrow).savefig(sink, format=ending, dpi=160, metadata=metadata)
@@ -81,7 +81,7 @@ def drawings(figure: Figure) -> dict[tuple[str, bool], bytes]:
 
 @contextmanager
 def theme(name: str) -> Iterator[None]:
-    """Draw everything inside in the light or the dark palette."""
+    """Draw the figures of a `with` block in the light or the dark palette."""
     require("plots", "matplotlib")
     import matplotlib
 
@@ -111,11 +111,11 @@ def theme(name: str) -> Iterator[None]:
 
 
 def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Colours (…, 4) of percentages of a baseline: blue below 100, white at it, red above.
+    """Return colours (…, 4) for percentages of a baseline: blue below 100, white at it, red above.
 
-    The scale is logarithmic, so that half and twice the regret are equally far from white, and
-    ends at 40 % and 250 %. Both sides grow darker with the distance: in grey, darkness is distance,
-    and the number, bold above 100, says which side.
+    The scale is logarithmic, so half and twice the regret are equally far from white; it ends at
+    40 % and 250 %. Colours get darker with the distance from 100 on both sides, so in black and
+    white only the number, which is bold above 100, tells the side.
     """
     require("plots", "matplotlib")
     import matplotlib
@@ -125,7 +125,7 @@ def percent_colours(percent: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def readable_on(colour: ArrayLike) -> str:
-    """Black or white, whichever stands out more from the colour (relative luminance of WCAG).
+    """Return black or white, whichever has more contrast to a colour (relative luminance of WCAG).
 
     >>> readable_on((1.0, 1.0, 1.0)), readable_on((0.0, 0.1, 0.4))
     ('black', 'white')
@@ -142,7 +142,7 @@ def heat_map(
     columns: Sequence[object],
     title: str,
 ) -> None:
-    """A grid of percentages of a baseline, coloured by `percent_colours`, a number in each cell."""
+    """Draw a grid of percentages of a baseline: a colour and a number in each cell."""
     colours = percent_colours(np.where(np.isnan(percent), 100, percent))
     axes.imshow(colours[..., :3], aspect="auto")
     for i, j in np.ndindex(percent.shape):
@@ -160,7 +160,7 @@ def heat_map(
 
 
 def colour_key(axes: Axes) -> None:
-    """The scale of the heat maps."""
+    """Draw the colour scale of the heat maps."""
     ticks = [40, 60, 80, 100, 125, 160, 250]
     values = np.geomspace(40, 250, 256)
     axes.imshow(percent_colours(values)[None, :, :3], aspect="auto", extent=(0, 1, 0, 1))
@@ -173,7 +173,7 @@ def colour_key(axes: Axes) -> None:
 
 
 def new_figure(width: float, height: float) -> matplotlib.figure.Figure:
-    """An empty figure, in inches, that lays itself out; needs no screen and no global state."""
+    """Return an empty figure of a size in inches; needs no screen and no global state."""
     require("plots", "matplotlib")
     from matplotlib.figure import Figure as Empty
 
@@ -183,7 +183,7 @@ def new_figure(width: float, height: float) -> matplotlib.figure.Figure:
 def panel_for_each(
     names: Sequence[object], columns: int, narrow: bool, height: float
 ) -> tuple[matplotlib.figure.Figure, list[Axes]]:
-    """Return a figure with one panel per name, side by side; hide the panels left over."""
+    """Return a figure with one panel per name, side by side, and hide unused panels."""
     columns = min(len(names), columns)
     lines = -(-len(names) // columns)
     figure = new_figure(4.2 if narrow else 10.5, height * lines + 0.6)
@@ -194,7 +194,7 @@ def panel_for_each(
 
 
 def legend_above(figure: matplotlib.figure.Figure, axes: Axes, narrow: bool) -> None:
-    """The legend of one panel, which holds for all, above the figure."""
+    """Draw the legend of one panel, which is that of all, above the figure."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
 
@@ -202,7 +202,7 @@ def legend_above(figure: matplotlib.figure.Figure, axes: Axes, narrow: bool) -> 
 def style(policy: str, number: int = 0) -> dict[str, Any]:
     """Return matplotlib's label, color and linestyle of a policy, the same in every figure.
 
-    `number` tells policies apart that have no style of their own. Black becomes the theme's ink.
+    `number` selects the style of a policy that has none of its own. Black becomes the theme's ink.
 
     >>> style("Greedy")
     {'label': 'Greedy', 'color': '#009E73', 'linestyle': '-'}
@@ -223,14 +223,14 @@ def regret_curves(
     *,
     labels: bool = True,
 ) -> Axes:
-    """Mean cumulative regret from step 0 on, one line per policy, with a 95 % band for the mean.
+    """Draw the mean cumulative regret from step 0 on, a line per policy with a 95 % band.
 
     Parameters
     ----------
     steps : (n,)
-    curves : of each policy the regret of every run at these steps, (runs, n)
+    curves : for each policy, the regret of every run at these steps, (runs, n)
     ax : where to draw; a new figure if None
-    labels : whether the axes get their names and a legend
+    labels : whether to label the axes and add a legend
     """
     if ax is None:
         require("plots", "matplotlib")

@@ -1,4 +1,4 @@
-// Every few seconds the parts of the page that live are replaced by what the server has now.
+// Every few seconds, the part of the page marked data-live is replaced by what the server has now.
 (() => {
   const live = () => document.querySelector("[data-live]");
   if (!live()) return;

@@ -1,7 +1,6 @@
-"""Pages from templates: those of agents, comparisons, experiments and the service.
+"""HTML pages from templates: for agents, comparisons, experiments and the service.
 
-Everything that a template is given is escaped. A page opens without network, on any width, in light
-and dark.
+All values of a template are escaped. A page needs no network, and fits any width, light and dark.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
-    """Return a number for people.
+    """Return a number in few digits, with a typographic minus sign.
 
     >>> number(0.12345), number(-2.0, sign=True), number(float("nan")), number(float("inf"))
     ('0.123', '−2', '–', '∞')
@@ -40,8 +39,18 @@ def utc(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return f"{moment(seconds, form)} UTC"
 
 
+def sentence(text: object) -> str:
+    """Return a text as a sentence.
+
+    >>> sentence("there is no loop 'a'")
+    "There is no loop 'a'."
+    """
+    whole = str(text)
+    return f"{whole[:1].upper()}{whole[1:].rstrip('.')}."
+
+
 def svg_data(svg: bytes) -> str:
-    """Return a picture as the address that holds it."""
+    """Return a data URL with a picture."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
@@ -57,17 +66,17 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": number, "utc": utc, "svg_data": svg_data}
+    made.filters |= {"number": number, "utc": utc, "sentence": sentence, "svg_data": svg_data}
     made.globals["asset"] = asset
     return made
 
 
 @functools.cache
 def asset(name: str) -> str:
-    """Return the style sheet or the script of the pages, by its name."""
+    """Return the text of the style sheet or of the script."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page."""
+    """Return the page of a template with these values."""
     return environment().get_template(template).render(**values)

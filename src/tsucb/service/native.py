@@ -28,10 +28,16 @@ POLL = 0.2  # seconds between two looks for new events while a client waits for 
 class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A question which arm to play.
 
-    `arms` are the names of the arms to choose from, or names with features; without them, all
-    arms of the loop. `exclude` names arms that must not be chosen. `k` asks for a list of k arms.
-    `id` is an id of your own for the decision. A `deferred` decision counts once it is activated.
-    `key` is the same in a repeat of the request. `forget` deletes all decisions of a `person`.
+    Parameters
+    ----------
+    context : Features of the decision: names to numbers, texts, booleans.
+    arms : The names of the arms to choose from, or names with features; null for all of the loop.
+    exclude : Arms that must not be chosen.
+    k : Choose a list of this many arms; null for one arm.
+    id : An id of your own for the decision.
+    deferred : The decision counts once it is activated.
+    key : The same in a repeat of the request.
+    person : The person whom the decision is for; POST forget deletes all decisions of a person.
     """
 
     context: dict[str, Any] | None = None
@@ -45,9 +51,15 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class DecisionAnswer(msgspec.Struct, omit_defaults=True):
-    """A decision: the arm to play, and the probability of every arm it was chosen from.
+    """A decision.
 
-    `arms` is the list, if one was asked for; `arm` is its first.
+    Parameters
+    ----------
+    id : The id under which to report its reward.
+    arm : The arm to play; the first of a list.
+    probability : The probability with which it was chosen.
+    probabilities : The probabilities of all arms that it was chosen from, by name.
+    arms : The list, if one was asked for.
     """
 
     id: str
@@ -58,9 +70,14 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
 
 
 class RewardGiven(msgspec.Struct, forbid_unknown_fields=True):
-    """The reward of a decision, or with `place`, from 0, of one arm of its list.
+    """The reward of a decision.
 
-    `key` is the same in a repeat of the request.
+    Parameters
+    ----------
+    id : The decision.
+    reward : Its reward.
+    place : The place in the list, from 0, whose arm earned it; null for a decision without a list.
+    key : The same in a repeat of the request.
     """
 
     id: str
@@ -123,8 +140,8 @@ async def rotate_server_key(call: Call, *, grace: Grace = GRACE) -> Any:
     return {"key": await call.service.issue_key(None, ADMINISTER, grace=grace, **call.by)}
 
 
-@OPERATIONS.add("GET", "audit", ADMINISTER)
 @OPERATIONS.add("GET", f"{ALL}/audit", READ)
+@OPERATIONS.add("GET", "audit", ADMINISTER)
 async def audit(call: Call) -> Any:
     """Show the last administrative calls."""
     name = call.loop and call.loop.name
@@ -132,8 +149,8 @@ async def audit(call: Call) -> Any:
     return {"audit": [record._asdict() for record in records]}
 
 
-@OPERATIONS.add("GET", "alerts", READ)
 @OPERATIONS.add("GET", f"{ALL}/alerts", READ)
+@OPERATIONS.add("GET", "alerts", READ)
 async def alerts(call: Call) -> Any:
     """Show what needs attention now: no rewards, drift, lift, clock, lag, disk."""
     if call.loop is None:

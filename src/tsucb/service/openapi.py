@@ -1,6 +1,9 @@
 """The OpenAPI document of the native protocol, made from the table of its operations."""
 
 import functools
+import inspect
+import json
+import re
 from typing import Any
 
 import msgspec
@@ -8,8 +11,8 @@ import msgspec
 import tsucb
 from tsucb.service.http import Operation
 from tsucb.service.keys import ADMINISTER, GRANTS
-from tsucb.service.native import OPERATIONS
-from tsucb.service.settings import descriptions
+from tsucb.service.native import OPERATIONS, DecisionAnswer, DecisionRequest, RewardGiven
+from tsucb.service.settings import LoopSettings
 
 PROBLEMS = {
     "400": "What was wrong, in a sentence.",
@@ -34,6 +37,9 @@ ONCE = {
 }
 
 
+BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
+
+
 @functools.cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document."""
@@ -42,10 +48,11 @@ def document() -> dict[str, Any]:
     for each in OPERATIONS.all:
         path = paths.setdefault(f"/v1/{'/'.join(each.path)}", {})
         path[each.method.lower()] = describe(each, schemas)
-    settings = schemas["LoopSettings"]
-    settings["description"] = "The settings of a loop."
-    for name, sentence in descriptions().items():
-        settings["properties"][name]["description"] = sentence
+    for cls in (LoopSettings, DecisionRequest, DecisionAnswer, RewardGiven):
+        schema, text = schemas[cls.__name__], inspect.getdoc(cls) or ""
+        schema["description"] = text.partition("\n")[0]
+        for name, lines in re.findall(r"^(\w+) : (.+(?:\n .+)*)", text, re.MULTILINE):
+            schema["properties"][name]["description"] = " ".join(lines.split())
     header = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
     return {
         "openapi": "3.1.0",
@@ -106,3 +113,57 @@ def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     if body is not None:
         found["requestBody"] = {"required": True, "content": content(body)}
     return found
+
+
+def tables(operation: dict[str, Any]) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    """Return a heading for, and the fields of, the query, the body and the answer."""
+    schemas = document()["components"]["schemas"]
+    asked = [each for each in operation["parameters"] if each["in"] == "query"]
+    found = []
+    if asked:
+        query = {"properties": {each["name"]: each["schema"] for each in asked}}
+        found.append(("Query", fields(query)))
+    answer = next(iter(operation["responses"].values()))
+    for heading, part in ("Body", operation.get("requestBody", {})), ("Answer", answer):
+        for content in part.get("content", {}).values():
+            text = kind(content.get("schema", {}))
+            for name in filter(text.__contains__, schemas):
+                found.append((f"{heading}: {text}", fields(schemas[name])))
+    return found
+
+
+def fields(schema: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return name, type, whether it is required, and meaning of the fields of an object."""
+    required = schema.get("required", [])
+    return [
+        (name, kind(about), "yes" if name in required else "", note(about))
+        for name, about in schema.get("properties", {}).items()
+    ]
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """Return the type that a schema describes in words.
+
+    >>> kind({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
+    'integer, at least 1, or null'
+    """
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        kinds = list(dict.fromkeys(kind(each) for each in schema["anyOf"]))
+        return (", or " if any("," in each for each in kinds) else " or ").join(kinds)
+    if schema.get("type") == "array":
+        items = schema.get("items")
+        return f"list of {kind(items)}" if items else "list"
+    if "enum" in schema:
+        return ", ".join(map(json.dumps, schema["enum"]))
+    bounds = [(word, schema[name]) for name, word in BOUNDS.items() if name in schema]
+    parts = [f"{word} {bound:,.0f}" for word, bound in bounds if abs(bound) < 1e15]
+    return ", ".join([schema.get("type", "any"), *parts])
+
+
+def note(schema: dict[str, Any]) -> str:
+    """Return the description and the default of a field."""
+    default = schema.get("default")
+    shown = f"Default {json.dumps(default)}." if default not in (None, "", [], {}, ()) else ""
+    return f"{schema.get('description', '')} {shown}".strip()

@@ -4,11 +4,10 @@ A browser signs in with a key and gets a cookie, which is valid for as long as t
 pages take cookies: the protocols do not, so no other site can make a browser call them.
 """
 
-import json
 import re
 import secrets
 from collections.abc import Callable
-from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -69,7 +68,8 @@ class Page:
         """Return a problem as a page."""
         if problem.status == 401:
             return page_answer("login.html", 401, wrong=False)
-        answer = page_answer("problem.html", problem.status, problem=problem)
+        title = HTTPStatus(problem.status).phrase
+        answer = page_answer("problem.html", problem.status, problem=problem, title=title)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, call: Call) -> Answer:
@@ -194,8 +194,8 @@ async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)]
 @PAGES.add("GET", "api", READ)
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
-    who, encode = call.holder.loop or "server", partial(json.dumps, indent=2)
-    return page_answer("api.html", who=who, document=openapi.document(), encode=encode)
+    who, paths = call.holder.loop or "server", openapi.document()["paths"]
+    return page_answer("api.html", who=who, paths=paths, tables=openapi.tables)
 
 
 @PAGES.add("GET", ALL, READ)
@@ -224,11 +224,12 @@ def loop_page(
         name=loop.name,
         state=state,
         rows=rows,
+        facts=views.facts(state),
         whole=state.tally.whole(state.ripe),
         reward_chart=views.reward_chart(state),
         arms_chart=views.arms_chart(state),
         alerts=list(loop_alerts(loop)),
-        recent=views.decisions(events),
+        recent=views.decisions(events, state),
         calibration=calibration,
         gain=views.gain(events) if settings.mode == "apprentice" else None,
         texts={name: views.as_text(value) for name, value in asdict(settings).items()},

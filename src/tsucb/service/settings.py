@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
@@ -37,42 +35,29 @@ class LoopSettings(
 
     Parameters
     ----------
-    model
-        AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend or to forget;
+    model : AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend or to forget;
         HybridLinear for arms that come and go and have features; the others without context.
-    policy
-        The rule that chooses, by its name.
-    exploration
-        ε, the floor: this share of decisions plays a random arm, so that the log can be evaluated.
-    holdout
-        This share of decisions always plays the baseline, which is the first arm offered; the gain
-        of the loop is measured against it. All decisions of a person are in it, or none.
-    reward_wait
-        Seconds for which a decision waits for its reward.
-    default_reward
-        The reward of a decision if none comes; null to learn nothing then.
-    aggregation
-        Of several rewards of a decision, the first counts, or their sum when the wait is over.
-    learn_early
-        Learn a reward when it comes, not when the wait is over. Leave it false where only good
-        outcomes are reported: early rewards are all good then.
-    forgetting
-        γ: with every reward, all earlier ones count γ times as much.
-    mode
-        online plays what the policy chooses; apprentice plays the first arm offered and learns from
-        its rewards; logging plays it and learns nothing.
-    categories
-        Features whose numbers are codes of categories.
-    most_arms
-        The most arms that the loop may have.
-    most_open
-        The most decisions that may wait for a reward; more get status 429.
-    reward_range
-        The least and the largest reward that is accepted; null for any.
-    retention_days
-        Events older than this are deleted; what was learned from them stays. Null to keep all.
-    note
-        Anything, for people.
+    policy : The rule that chooses, by its name.
+    exploration : ε, the floor: this share of decisions plays a random arm, so that the log can be
+        evaluated.
+    holdout : This share of decisions always plays the baseline, which is the first arm offered; the
+        gain of the loop is measured against it. All decisions of a person are in it, or none.
+    reward_wait : Seconds for which a decision waits for its reward.
+    default_reward : The reward of a decision if none comes; null to learn nothing then.
+    aggregation : Of several rewards of a decision, the first counts, or their sum when the wait is
+        over.
+    learn_early : Learn a reward when it comes, not when the wait is over. Leave it false where only
+        good outcomes are reported: early rewards are all good then.
+    forgetting : γ: with every reward, all earlier ones count γ times as much.
+    mode : online plays what the policy chooses; apprentice plays the first arm offered and learns
+        from its rewards; logging plays it and learns nothing.
+    categories : Features whose numbers are codes of categories.
+    most_arms : The most arms that the loop may have.
+    most_open : The most decisions that may wait for a reward; more get status 429.
+    reward_range : The least and the largest reward that is accepted; null for any.
+    retention_days : Events older than this are deleted; what was learned from them stays. Null to
+        keep all.
+    note : Anything, for people.
     """
 
     model: Literal[
@@ -187,13 +172,6 @@ class LoopSettings(
         """Return whether both settings learn the same from the same log."""
         mine = (self.model, self.forgetting, sorted(self.categories))
         return mine == (other.model, other.forgetting, sorted(other.categories))
-
-
-def descriptions() -> dict[str, str]:
-    """Return the sentences about the settings in the docstring of `LoopSettings`, by name."""
-    _, _, text = (inspect.getdoc(LoopSettings) or "").partition("----------\n")
-    found = re.findall(r"^(\w+)\n((?: .+\n?)+)", text, re.MULTILINE)
-    return {name: " ".join(lines.split()) for name, lines in found}
 
 
 @lru_cache(1_000)  # every decision needs it

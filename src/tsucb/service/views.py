@@ -1,6 +1,5 @@
 """Charts and tables of a loop for the templates, and texts of its settings for the form."""
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tsucb.pages.charts import Chart, Line, Point, lines, shares, spark
+from tsucb.pages.render import number
 from tsucb.service.events import AnyEvent, Decided, Rewarded
 from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
@@ -17,7 +17,34 @@ from tsucb.service.state import LoopState, Span
 
 MOST_LISTED = 50  # arms in the table
 LAST = 12  # decisions with their reasons
+FOR_A_POINT, MOST_POINTS = 100, 30  # rewards of a point in the chart, at least; points
 LEAST = 100  # decisions of an apprentice, below which its gain is not estimated
+
+
+def facts(state: LoopState) -> list[tuple[str, str, str]]:
+    """Return the numbers at the top of the page of a loop: text, meaning, class of the style."""
+    whole, settings = state.tally.whole(state.ripe), state.settings
+    mean = whole.total / whole.rewards if whole.rewards else None
+    found = [
+        (f"{state.counts.decisions:,}", "decisions", ""),
+        (f"{len(state.open_decisions):,}", "decisions wait for a reward", ""),
+        (number(mean), "mean reward", ""),
+    ]
+    for (value, *bounds), other in (
+        (whole.interval(), "random choice"),
+        (whole.over_holdout(), "the baseline of the holdout"),
+    ):
+        if math.isfinite(value):
+            low, high = (number(each, sign=True) for each in bounds)
+            style = "yes" if bounds[0] > 0 else "no" if bounds[1] < 0 else ""
+            text = f"more than {other}, 95 % interval {low} to {high}"
+            found.append((number(value, sign=True), text, style))
+    if settings.has_control:
+        text = (
+            f"of decisions play a random arm (the floor), the others what {settings.policy} chooses"
+        )
+        found.append((f"{100 * settings.exploration:g} %", text, ""))
+    return found
 
 
 def arm_rows(loop: Loop) -> list[tuple[str, float, int, float]]:
@@ -39,7 +66,9 @@ def merged(spans: Sequence[Span], most: int) -> list[Span]:
 def reward_chart(state: LoopState) -> Chart | None:
     """Draw the mean reward over time: of the policy, of random choice, of the holdout."""
     own, control, held = list[Point](), list[Point](), list[Point]()
-    for span in merged(state.tally.until(state.ripe), 30):
+    spans, online = state.tally.until(state.ripe), state.settings.mode == "online"
+    points = sum(span.rewards for span in spans) // FOR_A_POINT
+    for span in merged(spans, min(max(points, 2), MOST_POINTS)):
         if span.rewards > 1:
             own.append(Point(span.start, *span.group(held=False)))
             held.append(Point(span.start, *span.group(held=True)))
@@ -47,7 +76,7 @@ def reward_chart(state: LoopState) -> Chart | None:
             _, low, high = span.interval()
             half = (high - low) / 2
             control.append(Point(span.start, value, value - half, value + half))
-    series = [Line("the policy", own)]
+    series = [Line("the policy" if online else "the baseline", own)]
     if state.settings.has_control:
         series.append(Line("random choice", control))
     if any(math.isfinite(point.y) for point in held):
@@ -72,11 +101,11 @@ def card(loop: Loop) -> dict[str, Any]:
         "spark": spark([span.total / span.rewards for span in spans[-60:]]),
         "decisions": loop.counts.decisions,
         "mean": total / rewards if rewards else math.nan,
-        "arms": len(loop.arms),
+        "arms": None if loop.settings.arms_come else len(loop.arms),
     }
 
 
-def decisions(recent: Sequence[AnyEvent]) -> list[dict[str, Any]]:
+def decisions(recent: Sequence[AnyEvent], state: LoopState) -> list[dict[str, Any]]:
     """Return the last decisions, the newest first, with what the policy saw and the reward."""
     rewards = {event.id: event.value for event in recent if isinstance(event, Rewarded)}
     found = [event for event in recent if isinstance(event, Decided)][-LAST:]
@@ -84,7 +113,10 @@ def decisions(recent: Sequence[AnyEvent]) -> list[dict[str, Any]]:
         {
             "event": event,
             "reward": rewards.get(event.id),
-            "context": json.dumps(event.context, ensure_ascii=False) if event.context else "",
+            "waits": event.id in state.open_decisions,
+            "context": ", ".join(
+                f"{name}: {value}" for name, value in (event.context or {}).items()
+            ),
             "picks": [event.described(pick) for pick in event.picks],
         }
         for event in reversed(found)
