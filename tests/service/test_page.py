@@ -62,7 +62,13 @@ def test_pages_show_what_happens_and_escape_it(drinks, browser, clock):
     assert page.headers["x-frame-options"] == "DENY"
     assert "style=" not in page.text  # the policy would forbid it
     assert LOOP in browser.get("/").text
-    assert "decide" in browser.get("/api").text
+    for name, meaning in (("exclude", "Arms that must not be chosen"), ("wait", "at most 30")):
+        assert re.search(rf">{name}</td>.*?{meaning}", browser.get("/api").text, re.DOTALL)
+    assert "no reward yet" in page.text
+    clock.pass_by(61)
+    visit(drinks, clock, 1)
+    assert page.text.count("no reward ·") == 0
+    assert browser.get(f"/loops/{LOOP}").text.count("no reward ·") >= 5  # their wait is over
     for name in ("style.css", "page.js"):
         assert browser.get(f"/{name}").status_code == 200
     assert not re.search(r"(?:src|href)=.https?:", page.text)  # nothing from elsewhere
@@ -210,7 +216,11 @@ def test_an_apprentice_is_offered_the_switch_once_it_would_do_better(drinks, bro
             clock.pass_by(1)
             if n == 20:
                 assert "Let it decide" not in browser.get(f"/loops/{LOOP}").text
-    assert "Let it decide" in browser.get(f"/loops/{LOOP}").text
+    page = browser.get(f"/loops/{LOOP}").text
+    assert "Let it decide" in page
+    assert "more than random choice" not in page  # an apprentice has no floor
+    assert "of decisions play a random arm" not in page
+    assert "</i>the baseline</li>" in page
 
 
 def test_nobody_gets_in_without_a_key(drinks, clock):

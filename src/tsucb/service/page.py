@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from msgspec import Meta
-from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tsucb.pages.render import asset, render
@@ -31,6 +30,7 @@ LINK = 3_600.0  # seconds that a link that signs in is valid
 MOST_SESSIONS = 1_000
 RECENT = 4_000  # events that the page of a loop reads
 AT_ONCE = 60  # loops on one page of the list
+MOST_LISTED = 50  # arms in the table of a loop
 
 HTML = b"text/html; charset=utf-8"
 HEALTH = ("healthz", "readyz")
@@ -67,9 +67,9 @@ class Page:
     def problem(self, problem: Problem) -> Answer:
         """Return a problem as a page."""
         if problem.status == 401:
-            return page_answer("login.html", 401, wrong=False)
+            return page_answer("login.html", status=401, wrong=False)
         title = HTTPStatus(problem.status).phrase
-        answer = page_answer("problem.html", problem.status, problem=problem, title=title)
+        answer = page_answer("problem.html", status=problem.status, problem=problem, title=title)
         return answer._replace(headers=[*answer.headers, *problem.headers])
 
     async def answer(self, call: Call) -> Answer:
@@ -140,7 +140,7 @@ class Page:
             key = keys.newest(None, ADMINISTER)
         holder = None if key is None else keys.holder_by_hash(key, now)
         if key is None or holder is None or not holder.may(READ, holder.loop):
-            return page_answer("login.html", 401, wrong=True)
+            return page_answer("login.html", status=401, wrong=True)
         self.sessions = {t: s for t, s in self.sessions.items() if s[1] > now}
         if len(self.sessions) >= MOST_SESSIONS:
             self.sessions.clear()
@@ -180,7 +180,7 @@ async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)]
     names = sorted(name for name in service.loops if holder.may(READ, name) and q in name)
     return page_answer(
         "loops.html",
-        who=holder.loop or "server",
+        call,
         cards=[views.card(service.loops[n]) for n in names[AT_ONCE * (page - 1) :][:AT_ONCE]],
         q=q,
         page=page,
@@ -194,45 +194,41 @@ async def all_loops(call: Call, *, q: str = "", page: Annotated[int, Meta(ge=1)]
 @PAGES.add("GET", "api", READ)
 async def api(call: Call) -> Answer:
     """Show the operations of the native protocol."""
-    who, paths = call.holder.loop or "server", openapi.document()["paths"]
-    return page_answer("api.html", who=who, paths=paths, tables=openapi.tables)
+    paths = openapi.document()["paths"]
+    return page_answer("api.html", call, paths=paths, tables=openapi.tables)
 
 
 @PAGES.add("GET", ALL, READ)
 async def show_loop(call: Call, status: int = 200, **more: Any) -> Answer:
     """Show a loop; `more` are values for the template."""
     loop = call.service.loop(call.loop.name)  # a form may have put another into its place
-    seen = await call.service.look(loop, lambda: (loop.hold(), views.arm_rows(loop)))
+    seen = await call.service.look(
+        loop, lambda: (loop.hold(), None if loop.learner is None else loop.arms_summary())
+    )
     return await call.service.turns.in_background(loop_page, call, loop, *seen, status, more)
 
 
 def loop_page(
-    call: Call, loop: Loop, state: LoopState, rows: list[Any], status: int, more: dict[str, Any]
+    call: Call, loop: Loop, state: LoopState, arms: Any, status: int, more: dict[str, Any]
 ) -> Answer:
     """Render the page of a loop; blocks."""
     from tsucb.logs.report import LogReport
 
-    events, settings = list(call.service.newest(loop, RECENT)), state.settings
     try:
         calibration = LogReport(recent_decisions(call.service, loop, RECENT)).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     return page_answer(
         "loop.html",
+        call,
         status,
-        who=call.holder.loop or "server",
         name=loop.name,
         state=state,
-        rows=rows,
-        facts=views.facts(state),
-        whole=state.tally.whole(state.ripe),
-        reward_chart=views.reward_chart(state),
-        arms_chart=views.arms_chart(state),
+        rows=[] if arms is None else list(arms.nlargest(MOST_LISTED, "pulls").itertuples()),
+        events=list(call.service.newest(loop, RECENT)),
         alerts=list(loop_alerts(loop)),
-        recent=views.decisions(events, state),
         calibration=calibration,
-        gain=views.gain(events) if settings.mode == "apprentice" else None,
-        texts={name: views.as_text(value) for name, value in asdict(settings).items()},
+        views=views,
         fields=openapi.document()["components"]["schemas"]["LoopSettings"]["properties"],
         roles=list(GRANTS),
         can_change=call.holder.may(ADMINISTER, loop.name),
@@ -247,7 +243,7 @@ def loop_page(
 async def create(call: Call, *, name: str = "", arms: str = "") -> Answer:
     """Create a loop."""
     made = await native.create(call, name=name, arms=views.split_commas(arms))
-    return page_answer("keys.html", who="server", is_new=True, **made)
+    return page_answer("keys.html", call, is_new=True, **made)
 
 
 @PAGES.add("POST", "keys", ADMINISTER)
@@ -255,7 +251,7 @@ async def rotate_server_key(call: Call) -> Answer:
     """Issue a key of the server; the old one works for another day."""
     made = await native.rotate_server_key(call)
     keys = {"server": made["key"]}
-    return page_answer("keys.html", who="server", is_new=False, name="server", keys=keys)
+    return page_answer("keys.html", call, is_new=False, name="server", keys=keys)
 
 
 @PAGES.add("POST", f"{ALL}/settings", ADMINISTER)
@@ -326,7 +322,10 @@ def check_confirmed(call: Call, typed: str) -> None:
         raise ValueError(f"type the name of the loop, {call.loop.name}, to confirm")
 
 
-def page_answer(template: str, status: int = 200, **values: Any) -> Answer:
-    """Return an answer with a page."""
-    page = render(f"service/{template}", **{"who": "", **values})
+def page_answer(
+    template: str, call: Call | None = None, status: int = 200, **values: Any
+) -> Answer:
+    """Return an answer with a page, for the browser that signed in if there is a call."""
+    who = "" if call is None else call.holder.loop or "server"
+    page = render(f"service/{template}", who=who, **values)
     return Answer(status, page.encode(), HTML, SAFE)

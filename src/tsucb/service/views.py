@@ -15,7 +15,6 @@ from tsucb.service.loop import Loop
 from tsucb.service.settings import LoopSettings
 from tsucb.service.state import LoopState, Span
 
-MOST_LISTED = 50  # arms in the table
 LAST = 12  # decisions with their reasons
 FOR_A_POINT, MOST_POINTS = 100, 30  # rewards of a point in the chart, at least; points
 LEAST = 100  # decisions of an apprentice, below which its gain is not estimated
@@ -45,16 +44,6 @@ def facts(state: LoopState) -> list[tuple[str, str, str]]:
         )
         found.append((f"{100 * settings.exploration:g} %", text, ""))
     return found
-
-
-def arm_rows(loop: Loop) -> list[tuple[str, float, int, float]]:
-    """Return arm, rewards, open decisions and mean reward of the arms with the most rewards."""
-    if loop.learner is None:
-        return []
-    table = loop.arms_summary()
-    if len(table) > MOST_LISTED:
-        table = table.nlargest(MOST_LISTED, "pulls")
-    return [(str(arm), p, int(w), m) for arm, p, w, m in table.itertuples()]
 
 
 def merged(spans: Sequence[Span], most: int) -> list[Span]:
