@@ -35,6 +35,8 @@ def test_file_environment_and_options_in_this_order(tmp_path):
         ("", {"TSUCB_SERVE_LOOPS": "a"}, {}, "set in the file"),
         ("[loops.a]\nexploration = 2", {}, {}, r"<= 1.0 - at `\$.exploration`"),
         ("[loops.a]\ncolour = 2", {}, {}, "unknown field `colour`"),
+        ("[loops.a]\ndefault_reward = nan", {}, {}, r"at `\$.default_reward`"),
+        ("[loops.a]\nreward_range = [0, inf]", {}, {}, r"at `\$.reward_range\[1\]`"),
         ("", {}, {"host": "0.0.0.0"}, "unencrypted"),
         ("", {}, {"tls_key": "k"}, "both tls_certificate and tls_key"),
         ("", {}, {"port": 99_999_999}, r"<= 65535 - at `\$.port`"),

@@ -1,1 +1,1 @@
-"""The agent behind the interfaces of other libraries; one file per library."""
+"""Agents behind the interfaces of other libraries, one file per library."""

@@ -14,15 +14,15 @@ from tsucb.numeric.arrays import Floats
 
 @dataclass
 class OBPPolicy(BaseContextualPolicy):
-    """An `Agent` wherever Open Bandit Pipeline takes a contextual policy.
+    """An `Agent` as a contextual policy of Open Bandit Pipeline.
 
-    The arms are 0 to n_actions − 1. The arms of a list are chosen one after the other, each among
+    The arms are 0 to n_actions − 1. The arms of a list are chosen one after the other, each from
     the arms that are left.
 
     Parameters
     ----------
     dim, n_actions, len_list, batch_size, random_state
-        As for every policy there; `random_state` is the agent's seed.
+        As for every policy of Open Bandit Pipeline; `random_state` is the agent's seed.
     policy
         One of `tsucb.policies`, `TSUCB(100)` by default.
     """
@@ -58,7 +58,7 @@ class OBPPolicy(BaseContextualPolicy):
         return np.array(chosen)
 
     def update_params(self, action: int, reward: float, context: Floats) -> None:
-        """Learn a reward of the last selection, or of an arm that another policy chose."""
+        """Learn the reward of an arm of the last selection, or of another policy's choice."""
         self.n_trial += 1
         self.action_counts[action] += 1
         id = self._open.pop((int(action), context.tobytes()), None)

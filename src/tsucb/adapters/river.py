@@ -11,14 +11,14 @@ from tsucb.contexts.readers import Arm
 
 
 class RiverPolicy(ContextualPolicy):
-    """An `Agent` wherever river takes a contextual policy.
+    """An `Agent` as a contextual policy of river.
 
     Arms are added to the agent when river first names them.
 
     Parameters
     ----------
     make_agent
-        Returns a new agent; called again for every clone of the policy. Contexts are river's
+        Returns a new agent; called again for every clone of the policy. The contexts of river are
         dictionaries, so the agent needs the names of its features.
     """
 
@@ -37,7 +37,7 @@ class RiverPolicy(ContextualPolicy):
         return decision.arm
 
     def update(self, arm_id: Arm, context: dict[str, float], reward: float) -> None:
-        """Learn a reward of the last pull, or of an arm that another policy chose."""
+        """Learn the reward of the last pull, or of another policy's choice."""
         super().update(arm_id, context, reward)
         last, self._last = self._last, None
         if last is not None and last[:2] == (arm_id, context):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -162,11 +162,10 @@ def compare_agents(
     log: Path, options: AgentOptions, policies: list[str], columns: dict[str, Any], seed: int
 ) -> Any:
     """Compare agents on a log: print the tables, write the page; return the table of rewards."""
-    agents = read_agents(options.agent or [])
-    agents |= {name: {"policy": named_policy(name)} for name in policies}
+    agents = read_agents(options.agent, policies)
     method = options.method.replace("-", " ")
     result = compare(
-        log, agents or {"default": {}}, missing=options.missing, method=method,
+        log, agents, missing=options.missing, method=method,
         rewards_between=options.bounds(), seed=seed, **columns,
     )  # fmt: skip
     print_comparison(result)
@@ -177,14 +176,15 @@ def compare_agents(
     return result.table()
 
 
-def read_agents(files: list[Path]) -> dict[str, Any]:
-    """Return the settings of agents by the names of their TOML files."""
+def read_agents(files: list[Path] | None, policies: Iterable[str]) -> dict[str, Any]:
+    """Return settings of agents by name: of TOML files and policies, or else the default."""
     agents: dict[str, Any] = {}
-    for file in files:
+    for file in files or []:
         if file.stem in agents:
             raise ValueError(f"two files are called {file.stem}; give each agent a name of its own")
         agents[file.stem] = read_settings(file)
-    return agents
+    agents |= {name: {"policy": named_policy(name)} for name in policies}
+    return agents or {"default": {}}
 
 
 def print_comparison(found: Comparison) -> None:

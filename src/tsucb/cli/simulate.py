@@ -206,11 +206,10 @@ def play_like(
     from tsucb.logs import read_decisions
 
     assert given.like is not None
-    agents = read_agents(given.agent or [])
-    agents |= {name: {"policy": named_policy(name)} for name in rules}
+    agents = read_agents(given.agent, rules)
     decisions = read_decisions(given.like, uniform=True).rewarded(given.missing)
     found = simulate_like(
-        decisions, agents or {"default": {}}, horizon=play.horizon, runs=play.runs, seed=play.seed,
+        decisions, agents, horizon=play.horizon, runs=play.runs, seed=play.seed,
         workers=play.workers,
     )  # fmt: skip
     console.print(

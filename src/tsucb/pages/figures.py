@@ -194,7 +194,7 @@ def panel_for_each(
 
 
 def legend_above(figure: matplotlib.figure.Figure, axes: Axes, narrow: bool) -> None:
-    """Draw the legend of one panel, which is that of all, above the figure."""
+    """Draw one legend for all panels above the figure, with the entries of one panel."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3 if narrow else 6)
 

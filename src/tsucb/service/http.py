@@ -95,7 +95,7 @@ class Call(msgspec.Struct, eq=False):
     def check_allowed(self, action: str, loop: str | None) -> None:
         """Raise a HttpProblem unless the key grants an action on a loop; None is the server.
 
-        A missing key and a wrong one get the same answer. A loop that does not exist gets that of
+        A missing key and a wrong one get the same answer, and so do a loop that does not exist and
         a loop that the key is not for.
         """
         if self.holder is None:

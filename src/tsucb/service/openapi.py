@@ -9,25 +9,23 @@ from typing import Any
 import msgspec
 
 import tsucb
+from tsucb.service.errors import Conflict, NotFound, Overloaded, StoreError, TooLarge
 from tsucb.service.http import Operation
 from tsucb.service.keys import ADMINISTER, GRANTS
 from tsucb.service.native import OPERATIONS, DecisionAnswer, DecisionRequest, RewardGiven
 from tsucb.service.settings import LoopSettings
 
-PROBLEMS = {
-    "400": "What was wrong, in a sentence.",
-    "401": "No key, or a wrong one.",
-    "403": "The key is for something else.",
-    "404": "There is no such loop, or decision.",
-    "409": "The loop exists already, or was changed meanwhile; try again.",
-    "413": "The request, or what it would make of the model, is too large.",
-    "429": "Past capacity; see Retry-After.",
-    "503": "The service starts, or its store cannot be reached; see Retry-After.",
-}
 TEXT = {"type": "string"}
-PROBLEM = {"type": "object", "properties": {"code": TEXT, "message": TEXT}}
-PROBLEM_CONTENT = {
-    "application/json": {"schema": {"type": "object", "properties": {"error": PROBLEM}}}
+ERROR = {"type": "object", "properties": {"code": TEXT, "message": TEXT}}
+PROBLEM = {"schema": {"type": "object", "properties": {"error": ERROR}}}
+PROBLEMS = {
+    400: "The request is wrong; the message says how.",
+    401: "No key, or a wrong one.",
+    403: "The key is for something else.",
+    **{
+        each.status: inspect.getdoc(each)
+        for each in (NotFound, Conflict, TooLarge, Overloaded, StoreError)
+    },
 }
 ONCE = {
     "name": "Idempotency-Key",
@@ -35,8 +33,6 @@ ONCE = {
     "description": "The same in a repeat of the request, which then changes nothing more.",
     "schema": TEXT,
 }
-
-
 BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
 
 
@@ -61,7 +57,7 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": dict(sorted(schemas.items())),
             "responses": {
-                status: {"description": sentence, "content": PROBLEM_CONTENT}
+                str(status): {"description": sentence, "content": {"application/json": PROBLEM}}
                 for status, sentence in PROBLEMS.items()
             },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}, "header": header},
@@ -101,13 +97,13 @@ def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "Done."}
     if operation.status != 204:
         done["content"] = content(operation.answer or Any)
-    references = {status: {"$ref": f"#/components/responses/{status}"} for status in PROBLEMS}
+    problems = {str(each): {"$ref": f"#/components/responses/{each}"} for each in PROBLEMS}
     found = {
         "operationId": name if places else f"{name}_of_server",
         "summary": (operation.function.__doc__ or "").strip().partition("\n")[0],
         "x-key": ", ".join(roles) if places else "server",
         "parameters": parameters,
-        "responses": {str(operation.status): done, **references},
+        "responses": {str(operation.status): done, **problems},
     }
     body = operation.fields if operation.where == "json" else operation.body
     if body is not None:
