@@ -28,8 +28,8 @@ class ServerOptions:
 
 
 @dataclass
-class Task:
-    """What the command does, if it does not serve."""
+class MaintenanceOptions:
+    """What the command does instead of serving."""
 
     backup: Path | None = option(
         None, "Copy the log to this file, also while it is served, and leave."
@@ -46,7 +46,7 @@ class Task:
 @grouped
 def serve(
     options: ServerOptions,
-    task: Task,
+    maintenance: MaintenanceOptions,
     config: Annotated[
         Path | None, typer.Option(help="Settings in a TOML file.", envvar="TSUCB_SERVE_CONFIG")
     ] = None,
@@ -66,13 +66,13 @@ def serve(
     settings = server.read_settings(config, os.environ, overrides)
     server.set_up_logging(as_json=not server.at_terminal())
     try:
-        if task.backup is not None:
-            sqlite.backup(settings.data, task.backup)
-        elif task.ready:
+        if maintenance.backup is not None:
+            sqlite.backup(settings.data, maintenance.backup)
+        elif maintenance.ready:
             if not server.is_ready(settings):
                 raise typer.Exit(1)
-        elif task.check or task.repair:
-            server.look_through(settings, task.repair)
+        elif maintenance.check or maintenance.repair:
+            server.look_through(settings, maintenance.repair)
         else:
             server.Server(settings, demo).run()
     except StoreError as error:
