@@ -30,7 +30,8 @@ PROBLEMS = {
 ONCE = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The same in a repeat of the request, which then changes nothing more.",
+    "description": "The same in a repeat of the request, which then changes nothing more. Keys in "
+    "its answer take the place of those in the first.",
     "schema": TEXT,
 }
 BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
@@ -88,11 +89,7 @@ def describe(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         _, named = msgspec.json.schema_components([operation.fields])
         for parameter, schema in named["Fields"]["properties"].items():
             parameters.append({"name": parameter, "in": "query", "schema": schema})
-    if (
-        operation.action == ADMINISTER
-        and operation.method != "GET"
-        and "keys" not in operation.path
-    ):
+    if operation.action == ADMINISTER and operation.method != "GET":
         parameters.append(ONCE)
     done: dict[str, Any] = {"description": "Done."}
     if operation.status != 204:

@@ -63,9 +63,9 @@ class SeriesQuery(msgspec.Struct, rename="camel"):
 
 # Evaluations and feature importances are documents of the store, with the names of clients. An
 # evaluation also has `custom`, the arguments of policies by their names, `server`, the name of the
-# store of the process that makes it, and `policies`, each with `spans` of five minutes: their start,
-# and the number, the sum and the sum of squares of the terms of their decisions. The mean of these
-# terms estimates the value of the policy.
+# store of the process that makes it, and `policies`, each with `spans` of five minutes: their
+# start, and the number, the sum and the sum of squares of the terms of their decisions. The mean of
+# these terms estimates the value of the policy.
 
 
 def evaluate(
