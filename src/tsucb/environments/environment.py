@@ -1,7 +1,7 @@
 """What all environments share: contexts, mean rewards and noise.
 
-Everything random at a step (context, available arms, noise) is drawn before the arm is chosen, so
-all policies that run on the same stream meet the same world.
+Everything random at a step (context, available arms, noise) is drawn before an arm is chosen, so
+all policies that play with the same random stream meet the same world.
 """
 
 from collections.abc import Iterable
@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.compiler import compiled, generic, run
+from tsucb.compiler import compiled, generic, implements, run
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, normal
 from tsucb.record import Record
 
 
 class World(NamedTuple):
-    """One run of an environment: what was drawn for it, and the current step."""
+    """One run of an environment: the parameters drawn for it, and the current step."""
 
-    parameters: Any  # unknown to the policies, drawn once per run
+    parameters: Any  # drawn once per run, unknown to the policies
     context: Floats  # of the current step, in the model's shape
     means: Floats  # (K,) mean reward of every arm at this step
     available: Integers  # (K,) space for the indices of the available arms
-    noise: Floats  # (1,) this step's noise: standard normal, or uniform for Bernoulli rewards
+    noise: Floats  # (1,) this step's noise: normal, or uniform for Bernoulli and Poisson rewards
 
 
 @generic
@@ -49,9 +49,10 @@ def reward(environment: Any, world: Any, arm: int) -> float:
 class Environment(Record):
     """A bandit problem to play against.
 
-    One of your own derives from this class, with its settings as annotated fields, `arms` among
-    them or as a property, and `context_shape`. Either it has the methods `begin`, `advance` and
-    `reward` in plain Python, or `implements` registers compiled ones.
+    To write your own, derive from this class, annotate the settings as fields, and add `arms` and
+    `context_shape` as fields or properties. Then either write the methods `begin`, `advance` and
+    `reward` in plain Python, or register compiled implementations with `implements`. By default
+    `reward` is `world.means[arm] + world.noise[0]`.
     """
 
     @property
@@ -65,7 +66,7 @@ class Environment(Record):
         raise NotImplementedError(f"{type(self).__name__} must have a property context_shape")
 
     def check_players(self, model: Any, policies: Iterable[Any]) -> None:
-        """Raise an error for a model or a policy that cannot play here; any can by default."""
+        """Raise an error for a model or a policy that cannot play here; by default all can."""
 
     def begin(self, rng: np.random.Generator) -> Any:
         """Draw the unknown parameters of a new run."""
@@ -83,9 +84,14 @@ class Environment(Record):
         return float(run(reward, self, world, arm))
 
 
+@implements(reward, Environment)
+def mean_plus_noise(environment, world, arm):  # type: ignore[no-untyped-def]
+    return world.means[arm] + world.noise[0]
+
+
 @compiled
 def draw_available(probability, world, rng):  # type: ignore[no-untyped-def]
-    """Draw the available arms: each with this probability, and at least one."""
+    """Draw the available arms, each with this probability; draw again until there is one."""
     arms = world.available.size
     if probability >= 1.0:
         return world.available

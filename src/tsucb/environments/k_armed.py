@@ -1,4 +1,4 @@
-"""K arms with means drawn from a prior."""
+"""K arms whose means are drawn from a prior."""
 
 from typing import Annotated, Any
 
@@ -37,7 +37,7 @@ class KArmedBandit(Environment):
     arms
         K.
     prior
-        `BernoulliArms`, `PoissonArms` or `GaussianArms`: where means and rewards come from.
+        `BernoulliArms`, `PoissonArms` or `GaussianArms`: the law of means and rewards.
     availability
         Probability with which an arm can be played at a step.
 
@@ -102,7 +102,7 @@ def noisy_bernoulli(prior, mean, noise):  # type: ignore[no-untyped-def]
 
 @implements(noisy_reward, PoissonArms)
 def noisy_poisson(prior, mean, noise):  # type: ignore[no-untyped-def]
-    """Return the count at which a Poisson distribution function reaches the noise."""
+    """Return the quantile of the Poisson distribution at the noise."""
     # For large means the sum would be long and underflow, and a normal is as good.
     if mean > 500.0:
         return max(0.0, np.floor(mean + 0.5 + np.sqrt(mean) * normal_quantile(noise)))

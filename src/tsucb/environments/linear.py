@@ -14,7 +14,6 @@ from tsucb.environments.environment import (
     begin,
     draw_available,
     fill_normal,
-    reward,
 )
 from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.linear import Linear
@@ -22,7 +21,7 @@ from tsucb.numeric.arrays import inner, weighted_rows
 
 
 class LinearEnvironment(Environment):
-    """What both share: a prior variance of 1/d by default."""
+    """A linear bandit, with a prior variance of 1/d by default."""
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
@@ -44,7 +43,7 @@ class LinearBandit(LinearEnvironment):
     prior_variance
         θ ~ N(0, prior_variance · I); 1/d by default, so that ‖θ‖ is about 1.
     redraw
-        Whether new arm vectors are drawn at every step instead of once a run.
+        Whether to draw new arm vectors at every step instead of once per run.
     availability
         Probability with which an arm can be played at a step.
 
@@ -154,8 +153,3 @@ def advance_contextual_linear(environment, world, step, rng):  # type: ignore[no
     world.noise[0] = environment.noise * rng.standard_normal()
     weighted_rows(world.context, world.parameters, world.means)
     return world.context, world.means, draw_available(environment.availability, world, rng)
-
-
-@implements(reward, LinearBandit, ContextualLinearBandit)
-def reward_linear(environment, world, arm):  # type: ignore[no-untyped-def]
-    return world.means[arm] + world.noise[0]

@@ -6,16 +6,9 @@ import numpy as np
 
 from tsucb.checks import Availability, Share
 from tsucb.compiler import implements
-from tsucb.environments.environment import (
-    Environment,
-    World,
-    advance,
-    begin,
-    draw_available,
-    reward,
-)
+from tsucb.environments.environment import Environment, World, advance, begin, draw_available
 
-# The constants of the benchmark: a safe arm, the others inside the wheel, and the prize outside.
+# Rewards of the safe arm, the other arms, and the quadrant's arm beyond δ; the noise's deviation.
 SAFE, INSIDE, PRIZE, NOISE = 1.2, 1.0, 50.0, 0.01
 
 
@@ -63,8 +56,3 @@ def advance_wheel(environment, world, step, rng):  # type: ignore[no-untyped-def
         world.means[1 + 2 * (x < 0) + (y < 0)] = PRIZE
     world.noise[0] = NOISE * rng.standard_normal()
     return world.context, world.means, draw_available(environment.availability, world, rng)
-
-
-@implements(reward, WheelBandit)
-def reward_wheel(environment, world, arm):  # type: ignore[no-untyped-def]
-    return world.means[arm] + world.noise[0]

@@ -163,7 +163,7 @@ def linear_escapes(
 
     θ ~ N(0, I/(16 d)), noise N(0, 1). Arms are all unit vectors, and the policy is Thompson
     sampling with the ridge posterior. If θ is outside the ellipsoid, the mean of some arm X is
-    outside its bounds; that of −X, whose bounds are mirrored, then is so on the other side. One
+    beyond one bound, and the mean of −X, whose bounds are mirrored, is beyond the other, so one
     count serves both sides.
     """
     d = features

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from tsucb.checks import whole_number
 from tsucb.environments import ContextualLinearBandit
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.figures import Figure, colour_key, heat_map, new_figure
@@ -104,8 +105,7 @@ class Figure1(RegretExperiment):
         check_names("cell", self.instances)
         if self.prior not in ("code", "text"):
             raise ValueError(f"the prior is code or text, not {self.prior!r}")
-        if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, but it is {self.horizon}")
+        whole_number("horizon", self.horizon)
 
     def cells(self) -> Sequence[Cell]:
         return self.instances
@@ -221,7 +221,7 @@ def below_everywhere(
     def find(p: Percentages) -> Finding:
         values = p.of(policy)
         mean, count = values.mean(axis=1), count_below(values, bound)
-        arms, noise = p.cells[int(mean.argmax())]
+        arms, noise = p.table.index[int(mean.argmax())]
         below, most = int((mean < 100).sum()), f"{mean.max():.1f} % (K = {arms}, σ = {noise:g})"
         return f"{below} of 25 cells; highest {most}", count.is_above(len(INSTANCES))
 
@@ -236,7 +236,7 @@ def better_of_both(p: Percentages) -> Floats:
 
 
 def improves_with_noise(p: Percentages) -> Finding:
-    noises = sorted({noise for _, noise in p.cells})
+    noises = sorted(p.table.index.unique("noise"))
     means = [p.interval(HUNDRED, noise=noise).mean for noise in noises]
     change = interval(p.of(HUNDRED, noise=noises[-1]) - p.of(HUNDRED, noise=noises[0]))
     falls = " → ".join(f"{mean:.0f}" for mean in means)

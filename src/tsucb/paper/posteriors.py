@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
+from tsucb.checks import whole_number
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.figures import legend_above, panel_for_each, style
 from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
@@ -72,8 +73,7 @@ class Posteriors(Table2):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_names("posterior", self.posteriors, POSTERIORS)
-        if self.batches < 1:
-            raise ValueError(f"batches must be at least 1, not {self.batches}")
+        whole_number("batches", self.batches)
 
     def cells(self) -> Sequence[Cell]:
         return [(dataset, posterior) for dataset in self.datasets for posterior in self.posteriors]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import betaincinv
 
+from tsucb.checks import whole_number
 from tsucb.environments import KArmedBandit, LinearBandit
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.statistics import mean_interval
@@ -92,8 +93,7 @@ class Theorems(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.horizon < 1000:
-            raise ValueError(f"horizon must be at least 1,000, but it is {self.horizon}")
+        whole_number("horizon", self.horizon, least=1000)
         for name in self.policies:
             self.policy(name, "theorem 1")
 

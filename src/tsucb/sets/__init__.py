@@ -1,7 +1,7 @@
 """Linear bandits with infinitely many arms: balls, ellipsoids, boxes, polytopes and curves.
 
-Every arm is found exactly by Thompson sampling, TS-UCB, UCB and greedy; see `tsucb.sets.arm_set`
-for how.
+Thompson sampling, TS-UCB, UCB and greedy find their arms exactly, except for UCB and TS-UCB on a
+`Box` of more than 16 features. `tsucb.sets.arm_set` says what each of them searches for.
 """
 
 from tsucb.sets.agent import SetAgent

@@ -39,11 +39,11 @@ class SetAgent:
     arms
         The set: `Polynomial` or `Spline` for a number, else a set of vectors.
     model
-        With one θ for all arms, as `arms.model(noise=…)` of a curve makes it, or `tsucb.Linear`.
+        With one θ for all arms: `tsucb.Linear`, or what a curve's `model(noise=…)` returns.
     policy
         `TSUCB(1)` by default.
     seed
-        For decisions that can be repeated.
+        Makes the decisions repeatable.
 
     >>> from tsucb.sets import Polynomial, SetAgent
     >>> prices = Polynomial(low=5, high=20, degree=3)
@@ -78,7 +78,7 @@ class SetAgent:
         self.rewards += 1
 
     def best(self) -> Any:
-        """Return the arm with the largest expected reward, without any exploration."""
+        """Return the arm with the largest expected reward, without exploration."""
         return self._pick(Greedy(), np.random.default_rng(0))
 
     def _pick(self, policy: Any, rng: np.random.Generator) -> Any:
@@ -115,9 +115,9 @@ class SetAgent:
         Parameters
         ----------
         path
-            What `save` has written.
+            A file that `save` wrote.
         arms, model, policy
-            As in the file by default; give those that are classes of your own.
+            Those of the file by default; needed only for objects of your own classes.
         """
         values, arrays = storage.read(path)
         given = arms, model, policy
@@ -139,7 +139,7 @@ class SetAgent:
         return agent
 
     def _point(self, arm: ArrayLike) -> Floats:
-        """Return the arm as a point of the set; raise ValueError if it cannot be one."""
+        """Return the arm as a point; raise ValueError for another shape or outside the interval."""
         point = np.atleast_1d(floats("an arm", arm))
         size = self.arms.coordinates
         if point.shape != (size,) or not within(point):

@@ -1,25 +1,25 @@
-"""What a set of infinitely many arms is asked for: three questions, and what a point of it means.
+"""What every set of infinitely many arms implements: the features of an arm, and three searches.
 
-An arm is a point of a compact set. It pays ⟨θ, a⟩ plus noise, with a its features: the point
-itself, or, on a curve, a function of it. With μ an estimate of θ and S a root of its uncertainty
+An arm is a point of a compact set. It pays ⟨θ, a⟩ plus noise, where a are its features: the point
+itself or, on a curve, a function of it. With μ an estimate of θ and S a root of its uncertainty
 SSᵀ, so that ‖a‖ = |Sᵀa| is the radius of the arm's interval:
 
-| question | asks for the arm with | asked by |
+| search | finds the arm with | needed by |
 |---|---|---|
 | `support(arms, direction, point)` | the largest ⟨direction, a⟩ | Thompson sampling, greedy, f̃ |
 | `optimistic(arms, mean, root, alpha, point)` | the largest ⟨μ, a⟩ + α ‖a‖, α ≥ 0 | UCB |
 | `least_ratio(arms, mean, root, f, point)` | the smallest (f − ⟨μ, a⟩) / ‖a‖ | TS-UCB |
 
-The third is the second turned around: the smallest α at which the largest ⟨μ, a⟩ + α ‖a‖ reaches f
-is the smallest ratio, and the arm that reaches it is the arm to play. Each returns the value that
-it found and puts the arm into `point`.
+The last two are related: the smallest ratio is the smallest α at which the largest ⟨μ, a⟩ + α ‖a‖
+reaches f, and the same arm attains both. Each search puts the arm into `point` and returns the
+value.
 """
 
 import math
 from typing import Any
 
 from tsucb.compiler import compiled, hook, implements
-from tsucb.numeric.arrays import Floats, inner
+from tsucb.numeric.arrays import Floats, copy_to, inner
 from tsucb.record import Record
 
 
@@ -33,7 +33,7 @@ class ArmSet(Record):
 
     @property
     def coordinates(self) -> int:
-        """How many numbers say which arm it is: its features, unless it is on a curve."""
+        """The length of a point: that of its features, except on a curve."""
         return self.dimension
 
 
@@ -59,8 +59,7 @@ def least_ratio(arms: Any, mean: Floats, root: Floats, f: float, point: Floats) 
 
 @implements(features, ArmSet)
 def features_are_the_point(arms, point, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = point[i]
+    copy_to(out, point)
 
 
 @compiled
@@ -76,8 +75,17 @@ def radius(root, arm):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def bound_at(mean, root, alpha, arm):  # type: ignore[no-untyped-def]
+    """Return ⟨mean, arm⟩ + alpha · |rootᵀ arm|."""
+    value = inner(mean, arm)
+    if alpha > 0.0:
+        value += alpha * radius(root, arm)
+    return value
+
+
+@compiled
 def ratio_at(mean, root, f, arm):  # type: ignore[no-untyped-def]
-    """Return (f − ⟨mean, arm⟩) / |rootᵀ arm|; −∞ for a certain arm that reaches f."""
+    """Return (f − ⟨mean, arm⟩) / |rootᵀ arm|; for a certain arm ∞, or −∞ if it reaches f."""
     lost, width = f - inner(mean, arm), radius(root, arm)
     if width == 0.0:
         return math.inf if lost > 0.0 else -math.inf

@@ -1,26 +1,26 @@
-"""Balls and ellipsoids around the origin: one equation in one unknown, without exceptions.
+"""Balls and ellipsoids around the origin: finding an arm is solving one equation in one unknown.
 
 In coordinates in which the set is the unit ball, and along the eigenvectors of the uncertainty
 Σ = SSᵀ with eigenvalues σᵢ², consider the curve
 
     v(x)ᵢ = μᵢ / (1 − x σᵢ²),        −∞ < x < 1/σ²_max.
 
-The arm v/|v| maximises ⟨μ, a⟩ + α‖a‖ for α = x ‖v‖, and the maximum is |v|. For with ρ = x|v| and
-any a of the ball
+The arm v/|v| maximises ⟨μ, a⟩ + α‖a‖ for α = x ‖v‖, and the maximum is |v|. The reason: with
+ρ = x|v| and any a of the ball
 
     α‖a‖ ≤ ρ‖a‖²/2 + α²/(2ρ),    and    ⟨μ, a⟩ + ρ‖a‖²/2    is largest at v/|v|,
 
-as |v| (I − xΣ), which is what its Lagrangian has for a second derivative, is positive definite;
-there the first inequality is an equality. (For x < 0 the problem is concave, and stationary is
+because the second derivative of its Lagrangian, −|v| (I − xΣ), is negative definite; and at v/|v|
+the first inequality is an equality. (For x < 0 the problem is concave, so a stationary point is
 enough.) So
 
-- UCB looks for the x with x ‖v(x)‖ = α,
-- TS-UCB for the x with |v(x)| = f̃,
+- UCB solves x ‖v(x)‖ = α for x,
+- TS-UCB solves |v(x)| = f̃ for x.
 
-both increasing in x: one root each, also where the problem is not convex. If a left side ends below
-its goal, which takes a μ without a component along the widest axis, that axis makes up for what is
-missing, to either side (the "hard case" of trust-region problems). It is what happens before the
-first reward, with μ = 0.
+Both left sides increase in x, so each equation has at most one root, even where the problem is not
+convex. It has none if μ has no component along the widest axis and the left side stays below its
+goal. Then v gets the component along that axis that reaches the goal, of either sign (the "hard
+case" of trust-region problems). This happens before the first reward, when μ = 0.
 
 Reference: Moré and Sorensen (1983), "Computing a trust region step".
 """
@@ -35,14 +35,14 @@ from tsucb.compiler import compiled, hook, implements
 from tsucb.numeric.arrays import Floats, inner
 from tsucb.numeric.eigen import symmetric_eigen
 from tsucb.record import derived
-from tsucb.sets.arm_set import ArmSet, least_ratio, optimistic, radius, ratio_at, support
+from tsucb.sets.arm_set import ArmSet, bound_at, least_ratio, optimistic, ratio_at, support
 
-ROUNDS = 200  # of bisection, at most; Newton's method takes five
-PRECISE = 1e-15
+ROUNDS = 200  # at most, of bisection; Newton's method takes five
+PRECISE = 1e-15  # relative
 
 
 class Round(ArmSet):
-    """The images of the unit ball under a linear map."""
+    """An image of the unit ball under a linear map."""
 
 
 class Ball(Round):
@@ -77,7 +77,8 @@ class Ellipsoid(Round):
     Parameters
     ----------
     shape
-        A symmetric positive definite matrix (d, d), or the squared half-axes (d,).
+        A symmetric positive definite matrix (d, d), or the squared half-axes (d,) along the
+        coordinates.
 
     >>> import numpy as np
     >>> from tsucb.sets.arm_set import support
@@ -91,7 +92,7 @@ class Ellipsoid(Round):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Derive the axes, a lower triangular root of the shape; raise ValueError without one."""
+        """Derive the axes, the shape's Cholesky factor; raise ValueError if it has none."""
         given = floats("shape", values["shape"])
         matrix = np.diag(given) if given.ndim == 1 else given
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
@@ -115,7 +116,7 @@ class Ellipsoid(Round):
 
 @hook
 def inward(arms, vector, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with a vector of coefficients in the coordinates of the unit ball."""
+    """Fill `out` with coefficients, such as θ, in the coordinates of the unit ball."""
 
 
 @hook
@@ -153,7 +154,7 @@ def support_round(arms, direction, point):  # type: ignore[no-untyped-def]
     inside = np.empty(point.size)
     inward(arms, direction, inside)
     length = math.sqrt(inner(inside, inside))
-    if length == 0.0:  # every arm is as good
+    if length == 0.0:  # all arms are equally good
         inside[0] = 1.0
     else:
         for i in range(inside.size):
@@ -167,12 +168,12 @@ def optimistic_round(arms, mean, root, alpha, point):  # type: ignore[no-untyped
     if alpha <= 0.0:
         return support(arms, mean, point)
     solve_on_curve(arms, mean, root, alpha, True, point)
-    return inner(mean, point) + alpha * radius(root, point)
+    return bound_at(mean, root, alpha, point)
 
 
 @implements(least_ratio, Round)
 def least_ratio_round(arms, mean, root, f, point):  # type: ignore[no-untyped-def]
-    if f <= 0.0:  # which no support is: the origin, if any
+    if f <= 0.0:  # no support is negative; the origin pays 0 for certain
         point[:] = 0.0
     else:
         solve_on_curve(arms, mean, root, f, False, point)
@@ -181,11 +182,11 @@ def least_ratio_round(arms, mean, root, f, point):  # type: ignore[no-untyped-de
 
 @compiled
 def solve_on_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-untyped-def]
-    """Put the arm v(x)/|v(x)| into `point` at which x‖v(x)‖, for `upper`, or |v(x)| is the goal.
+    """Put the arm v(x)/|v(x)| into `point`, for the x with x‖v(x)‖ = goal or |v(x)| = goal.
 
-    In place of x the unknown is g = 1 − x σ²_max > 0: with rᵢ = σᵢ²/σ²_max the denominators are
-    (1 − rᵢ) + g rᵢ, which lose no digits when g is tiny. In the units of σ_max, both goals are
-    (1 − g)ᵏ √Σ rᵢᵏ vᵢ², with k = 1 and 0.
+    The first is solved if `upper`, else the second. The unknown is g = 1 − x σ²_max > 0 in place of
+    x: with rᵢ = σᵢ²/σ²_max the denominators are (1 − rᵢ) + g rᵢ, which lose no digits when g is
+    tiny. In units of σ_max, the left side is (1 − g)ᵏ √Σ rᵢᵏ vᵢ², with k = 1 if `upper`, else 0.
     """
     d = mean.size
     turned, ratios, vectors, widest, spread = spectrum(arms, mean, root)
@@ -193,7 +194,8 @@ def solve_on_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-unt
         goal *= spread
     v = np.empty(d)
     length = math.sqrt(inner(turned, turned))
-    # What brackets the root: no component alone exceeds the goal, and all of them reach it.
+    # Bracket the root: below `low` a single component exceeds the goal, above `high` all together
+    # do not reach it.
     low = 0.0 if upper or goal >= length else 1.0
     for i in range(d):
         r, size = ratios[i], abs(turned[i])
@@ -211,8 +213,8 @@ def solve_on_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-unt
         if value < goal:  # the hard case
             v[widest] = math.sqrt(goal * goal - value * value)
             return put_arm(arms, vectors, v, point)
-    # Newton's method for 1/value, which is almost linear in g; halving what brackets the root
-    # where it would leave it.
+    # Newton's method for 1/value, which is almost linear in g; where a step would leave the
+    # bracket, bisection instead.
     g = low if low > 0.0 else 0.5 * high
     for _ in range(ROUNDS):
         value, slope = reach(turned, ratios, g, upper, v)
@@ -233,9 +235,9 @@ def solve_on_curve(arms, mean, root, goal, upper, point):  # type: ignore[no-unt
 
 @compiled
 def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
-    """Return μ along the eigenvectors of Σ, the eigenvalues over the largest, and the eigenvectors.
+    """Return μ along the eigenvectors of Σ, the eigenvalues divided by the largest, the vectors.
 
-    Then the index of the largest eigenvalue, and its square root.
+    After these, the index of the largest eigenvalue and its square root.
     """
     d = mean.size
     inside, rows = np.empty(d), np.empty((d, root.shape[1]))
@@ -255,23 +257,23 @@ def spectrum(arms, mean, root):  # type: ignore[no-untyped-def]
         values[i] = min(max(values[i] / largest, 1e-300), 1.0)
         for k in range(d):
             turned[i] += vectors[k, i] * inside[k]
-    values[widest] = 1.0  # not a digit less, as a reciprocal may make it
+    values[widest] = 1.0  # exactly, whatever the division was compiled to
     return turned, values, vectors, widest, math.sqrt(largest)
 
 
 @compiled
 def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
-    """Evaluate v(g) in place; return its norm, scaled as the goal is, and the derivative."""
+    """Set v to v(g); return the left side of the equation in the goal's units, and its slope."""
     square, falling = 0.0, 0.0
     for i in range(v.size):
-        if turned[i] == 0.0:  # also where what is below is
+        if turned[i] == 0.0:  # then v is 0 even if the denominator is, too
             v[i] = 0.0
             continue
-        below = (1.0 - ratios[i]) + g * ratios[i]
-        v[i] = turned[i] / below
+        denominator = (1.0 - ratios[i]) + g * ratios[i]
+        v[i] = turned[i] / denominator
         term = v[i] * v[i] * ratios[i] if upper else v[i] * v[i]
         square += term
-        falling += term * ratios[i] / below
+        falling += term * ratios[i] / denominator
     value = math.sqrt(square)
     slope = -falling / value if value > 0.0 else 0.0
     if upper:
@@ -281,7 +283,7 @@ def reach(turned, ratios, g, upper, v):  # type: ignore[no-untyped-def]
 
 @compiled
 def put_arm(arms, vectors, v, point):  # type: ignore[no-untyped-def]
-    """Put the arm of a vector along the eigenvectors into `point`, scaled to length one."""
+    """Put the arm of v/|v| into `point`, with v along the eigenvectors."""
     d = v.size
     length = math.sqrt(inner(v, v))
     inside = np.zeros(d)

@@ -56,7 +56,7 @@ class SetBandit(Environment):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Fill in the prior variance, and the sizes that compiled code asks for."""
+        """Fill in the prior variance, and the sizes, which compiled code needs as fields."""
         arms, variance = values["arm_set"], values["prior_variance"]
         variance = 1 / arms.dimension if variance is None else variance
         values["prior_variance"] = positive("prior_variance", variance)
@@ -64,12 +64,12 @@ class SetBandit(Environment):
 
     @property
     def arms(self) -> int:
-        """1: the arms of a set share all that is learned, and are counted as one."""
+        """1: to a model with one θ for all arms, a set is a single arm."""
         return 1
 
     @property
     def context_shape(self) -> tuple[int, ...]:
-        """The features (1, d) of the arm that is played."""
+        """The features of the played arm, (1, d)."""
         return (1, self.dimension)
 
     def model(self) -> Linear:
@@ -84,7 +84,7 @@ class SetBandit(Environment):
 
 
 class SetWorld(NamedTuple):
-    """One run: θ, the largest mean reward, and room for an arm and its features."""
+    """One run: θ, the largest mean reward, and space for an arm and its features."""
 
     coefficients: Floats  # (d,)
     best: Floats  # (1,)
@@ -113,7 +113,7 @@ def play_step_on_set(environment, world, player, step, world_rng, policy_rng):  
 
 
 def check_model(model: Any, arms: ArmSet) -> None:
-    """Raise if a model has no θ that all arms share, or one of another length."""
+    """Raise an error for a model without one θ for all arms, or with a θ of another length."""
     if not offers(theta, type(model)):
         raise TypeError(
             f"{type(model).__name__} has no coefficients that all arms of a set share; use "
@@ -125,7 +125,7 @@ def check_model(model: Any, arms: ArmSet) -> None:
 
 
 def check_policy(policy: Any) -> Any:
-    """Return a policy, also by its name; raise TypeError if it does not play on sets."""
+    """Return the policy, also for a printed name; raise TypeError if it does not play on sets."""
     policy = named_policy(policy) if isinstance(policy, str) else policy
     if not offers(pick, type(policy)):
         raise TypeError(

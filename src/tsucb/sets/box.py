@@ -8,20 +8,20 @@ import numpy as np
 from tsucb.checks import floats, within
 from tsucb.compiler import compiled, implements
 from tsucb.numeric.arrays import copy_to, inner
-from tsucb.sets.arm_set import optimistic, radius, support
+from tsucb.sets.arm_set import bound_at, optimistic, support
 from tsucb.sets.corners import Cornered
 
-# Up to here UCB and TS-UCB look at all 2ᵈ corners: 65,536, in less than 2 ms. Beyond, where the
-# problem is as hard as any (it contains maximum cut), they climb.
+# Up to this many features UCB and TS-UCB look at all 2ᵈ corners: 65,536 in less than 2 ms. Beyond,
+# they climb: the problem is NP-hard, as it contains maximum cut.
 MOST_ENUMERATED = 16
 
 
 class Box(Cornered):
     """All vectors with low ≤ a ≤ high, entry by entry.
 
-    Up to 16 features all arms are found exactly. With more, `OFUL`, `ChiSquaredUCB`, `BayesUCB` and
-    `TSUCB` where f̃ exceeds every estimate play a corner that no change of a single entry improves,
-    the best of 2d + 1 climbs; Thompson sampling and greedy stay exact in any dimension.
+    With up to 16 features all policies find their arm exactly. With more, `OFUL`, `ChiSquaredUCB`,
+    `BayesUCB`, and `TSUCB` where f̃ exceeds every estimate, play a corner that no change of a single
+    entry improves, the best of 2d + 1 climbs; Thompson sampling and greedy stay exact.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ def optimistic_box(arms, mean, root, alpha, point):  # type: ignore[no-untyped-d
 
 @compiled
 def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
-    """Return the best value of all corners, in Gray code: one entry changes at a time."""
+    """Return the best value of all corners, listed in Gray code: one entry changes at a time."""
     d = point.size
-    seen = np.zeros(d)  # rootᵀ of the corner
+    seen = np.zeros(d)  # rootᵀ · corner
     for i in range(d):
         point[i] = arms.low[i]
         for k in range(d):
@@ -104,12 +104,15 @@ def best_corner(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
             best, chosen = value, code
     for i in range(d):
         point[i] = arms.high[i] if chosen & (1 << i) else arms.low[i]
-    return inner(mean, point) + alpha * radius(root, point)
+    return bound_at(mean, root, alpha, point)
 
 
 @compiled
 def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
-    """Return the best value of 2d + 1 climbs, from corners for the mean ± a column of the root."""
+    """Return the best value of 2d + 1 climbs, from the supports of mean and mean ± α · column.
+
+    The columns are those of the root.
+    """
     d = point.size
     corner, direction = np.empty(d), np.empty(d)
     best = -np.inf
@@ -132,17 +135,23 @@ def climb(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
 def climb_from(arms, mean, root, alpha, corner):  # type: ignore[no-untyped-def]
     """Change the entry that gains most, until none gains; return the value reached."""
     d = corner.size
-    value = inner(mean, corner) + alpha * radius(root, corner)
+    value = bound_at(mean, root, alpha, corner)
     while True:
         entry, reached = -1, value + 1e-14 * abs(value)
         for i in range(d):
             before = corner[i]
-            corner[i] = arms.low[i] if before == arms.high[i] else arms.high[i]
-            trial = inner(mean, corner) + alpha * radius(root, corner)
+            corner[i] = other_end(arms, i, before)
+            trial = bound_at(mean, root, alpha, corner)
             corner[i] = before
             if trial > reached:
                 entry, reached = i, trial
         if entry < 0:
             return value
-        corner[entry] = arms.low[entry] if corner[entry] == arms.high[entry] else arms.high[entry]
+        corner[entry] = other_end(arms, entry, corner[entry])
         value = reached
+
+
+@compiled
+def other_end(arms, i, end):  # type: ignore[no-untyped-def]
+    """Return the other end of the range of feature i."""
+    return arms.low[i] if end == arms.high[i] else arms.high[i]

@@ -1,8 +1,8 @@
-"""Curves: an arm is a number from an interval, a price or a dose, and its reward a smooth function.
+"""Curves: an arm is a number from an interval, such as a price, and its reward a smooth function.
 
-The function is ⟨θ, φ(x)⟩ with φ polynomials or splines, so the arms are the points of a curve in d
-dimensions. What is to be maximised over the interval has few hills: a grid that is fine for φ finds
-all of them, and each is climbed by golden section to the last digits.
+The function is ⟨θ, φ(x)⟩ with polynomials or splines φ, so the arms are the points of a curve in d
+dimensions. The functions to maximise over the interval have few local maxima: a grid that is fine
+for φ finds all of them, and a golden-section search refines each.
 """
 
 import math
@@ -13,22 +13,29 @@ import numpy as np
 from tsucb.checks import Count, Finite, finite, positive
 from tsucb.compiler import compiled, implements, run
 from tsucb.models.linear import Linear
-from tsucb.numeric.arrays import Floats, inner
+from tsucb.numeric.arrays import Floats
 from tsucb.record import derived
-from tsucb.sets.arm_set import ArmSet, features, least_ratio, optimistic, radius, support
+from tsucb.sets.arm_set import (
+    ArmSet,
+    bound_at,
+    features,
+    least_ratio,
+    optimistic,
+    ratio_at,
+    support,
+)
 
-GRID = 24  # points for each degree of a polynomial, and for each piece of a spline
+GRID = 24  # points of the grid per degree of a polynomial, or per piece of a spline
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
-SHRINKS = 45  # golden sections: two cells of the grid become 1e-9 of that
-SMOOTH = 0.25  # of the interval: the distance over which a spline's prior is correlated
-NUGGET = 1e-6  # of its variance, so that it has a root
+SHRINKS = 45  # golden sections, which shrink two cells of the grid to 1e-9 of their length
+SMOOTH = 0.25  # share of the interval over which a spline's prior is correlated
+NUGGET = 1e-6  # added to the prior variance of a spline, so that the covariance has a root
 
 
 class Curve(ArmSet):
     """An interval of numbers with d features each."""
 
-    # The field that counts the pieces or degrees, for each of which the grid has GRID points.
-    resolution: ClassVar[str]
+    resolution: ClassVar[str]  # the field with the number of degrees or pieces
 
     low: Finite
     high: Finite
@@ -59,19 +66,19 @@ class Curve(ArmSet):
         return rows
 
     def model(self, noise: float, level: float = 0.0, spread: float = 1.0) -> Linear:
-        """Return the model of rewards that scatter by `noise` around the function.
+        """Return the model of rewards with noise of standard deviation `noise`.
 
-        Before data, the function is `level` everywhere, give or take `spread`.
+        Under its prior, the function has mean `level` everywhere and standard deviation `spread`
+        on average over the interval.
         """
         noise, spread = positive("noise", noise), positive("spread", spread)
         level = finite("level", level)
         mean, covariance = self.prior()
-        # As wide as asked for on average over the interval.
         variance = np.einsum("nd,de,ne->n", self.rows, covariance, self.rows).mean()
         return Linear(self.dimension, noise, level * mean, spread**2 / variance * covariance)
 
     def prior(self) -> tuple[Floats, Floats]:
-        """Return the coefficients of the constant 1, and the shape of the prior covariance."""
+        """Return the coefficients of the constant 1, and the prior covariance up to a factor."""
         raise NotImplementedError(f"{type(self).__name__} must have a method prior()")
 
 
@@ -83,7 +90,7 @@ class Polynomial(Curve):
     low, high
         The ends of the interval.
     degree
-        Of the polynomial.
+        The degree of the polynomial.
 
     >>> import numpy as np
     >>> Polynomial(low=0, high=10, degree=2).features_of(np.array([0.0, 5.0, 10.0]))
@@ -102,7 +109,7 @@ class Polynomial(Curve):
         return self.degree + 1
 
     def prior(self) -> tuple[Floats, Floats]:
-        """Return independent coefficients of the same size."""
+        """Return independent coefficients with the same variance."""
         return np.eye(self.dimension)[0], np.eye(self.dimension)
 
 
@@ -131,7 +138,7 @@ class Spline(Curve):
         return self.pieces + 3
 
     def prior(self) -> tuple[Floats, Floats]:
-        """Return coefficients that differ less the closer they are."""
+        """Return coefficients that are more correlated the closer their pieces are."""
         d = self.dimension
         apart = np.subtract.outer(np.arange(d), np.arange(d)) / (SMOOTH * self.pieces)
         return np.ones(d), np.exp(-0.5 * apart**2) + NUGGET * np.eye(d)
@@ -178,11 +185,8 @@ def least_ratio_curve(arms, mean, root, f, point):  # type: ignore[no-untyped-de
 
 @compiled
 def height(mean, root, alpha, f, row):  # type: ignore[no-untyped-def]
-    """Return ⟨mean, row⟩ + alpha · radius; (⟨mean, row⟩ − f) / radius if f is a number."""
-    expected = inner(mean, row)
-    if f == f:
-        return (expected - f) / radius(root, row)
-    return expected + alpha * radius(root, row) if alpha > 0.0 else expected
+    """Return ⟨mean, row⟩ + alpha · radius if f is NaN, else (⟨mean, row⟩ − f) / radius."""
+    return bound_at(mean, root, alpha, row) if f != f else -ratio_at(mean, root, f, row)
 
 
 @compiled
@@ -195,7 +199,7 @@ def height_at(arms, x, mean, root, alpha, f, at, row):  # type: ignore[no-untype
 
 @compiled
 def highest(arms, mean, root, alpha, f, point):  # type: ignore[no-untyped-def]
-    """Return the largest height on the interval: climb every hill that the grid shows."""
+    """Return the largest height on the interval: refine every local maximum of the grid."""
     grid, rows = arms.grid, arms.rows
     last = grid.size - 1
     heights = np.empty(grid.size)

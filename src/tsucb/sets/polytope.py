@@ -1,4 +1,4 @@
-"""Polytopes, by their corners or by inequalities."""
+"""Polytopes, given by their corners or by inequalities."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 
 from tsucb.checks import floats, within
 from tsucb.compiler import implements
-from tsucb.numeric.arrays import copy_to, inner
-from tsucb.sets.arm_set import optimistic, radius, support
+from tsucb.numeric.arrays import copy_to
+from tsucb.sets.arm_set import bound_at, optimistic, support
 from tsucb.sets.corners import Cornered
 
 MOST_CORNERS = 1_000_000
@@ -20,7 +20,7 @@ class Polytope(Cornered):
     Parameters
     ----------
     vertices
-        One point a row (n, d); points that are no corners do no harm.
+        One point per row (n, d); points that are not corners do no harm.
 
     >>> import numpy as np
     >>> from tsucb.sets.arm_set import support
@@ -34,7 +34,7 @@ class Polytope(Cornered):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Turn the vertices into a matrix; raise ValueError for another shape or infinities."""
+        """Turn the vertices into a matrix; raise ValueError unless they are a finite matrix."""
         points = floats("vertices", values["vertices"])
         if points.ndim != 2 or points.size == 0 or not within(points):
             raise ValueError(
@@ -49,14 +49,14 @@ class Polytope(Cornered):
     def from_inequalities(cls, matrix: ArrayLike, bounds: ArrayLike) -> "Polytope":
         """Return the polytope of all a with matrix @ a ≤ bounds.
 
-        Its corners are listed once, which is feasible for few features: a cube has 2ᵈ of them.
+        This lists all corners, so it is for few features only: a cube has 2ᵈ corners.
 
         Parameters
         ----------
         matrix
-            One inequality a row (n, d).
+            One inequality per row (n, d).
         bounds
-            (n,)
+            The right sides (n,).
 
         >>> corners = Polytope.from_inequalities([[1, 1], [-1, 0], [0, -1]], [1, 0, 0]).vertices
         >>> sorted((corners.round(9) + 0.0).tolist())
@@ -85,7 +85,7 @@ class Polytope(Cornered):
         if d == 1:
             ends = b / A[:, 0]
             return cls([[ends[A[:, 0] < 0].max()], [ends[A[:, 0] > 0].min()]])
-        # The centre of the largest ball inside, which corners are enumerated around.
+        # HalfspaceIntersection needs a point inside: the centre of the largest ball.
         ball = linprog(
             np.append(np.zeros(d), -1.0),
             A_ub=np.column_stack([A, lengths]),
@@ -115,10 +115,7 @@ def support_polytope(arms, direction, point):  # type: ignore[no-untyped-def]
 def optimistic_polytope(arms, mean, root, alpha, point):  # type: ignore[no-untyped-def]
     best, chosen = -np.inf, 0
     for n in range(arms.vertices.shape[0]):
-        vertex = arms.vertices[n]
-        value = inner(vertex, mean)
-        if alpha > 0.0:
-            value += alpha * radius(root, vertex)
+        value = bound_at(mean, root, alpha, arms.vertices[n])
         if value > best:
             best, chosen = value, n
     copy_to(point, arms.vertices[chosen])

@@ -1,13 +1,13 @@
-"""How each policy finds its arm in a set: by one of the three questions that sets answer.
+"""How each policy finds its arm in a set, with one of the searches of `tsucb.sets.arm_set`.
 
-| policy | draws θ | asks |
+| policy | draws of θ | search |
 |---|---|---|
 | `Thompson` | one | `support` of the draw |
-| `TSUCB(m)` | m, for f̃, the average of their supports | `least_ratio` |
-| `OFUL`, `ChiSquaredUCB`, `BayesUCB` | none | `optimistic`, each with its width |
+| `TSUCB(m)` | m; f̃ is the average of their supports | `least_ratio` |
+| `OFUL`, `ChiSquaredUCB`, `BayesUCB` | none | `optimistic`, each with its own `width` |
 | `Greedy` | none | `support` of the mean |
 
-To add one, `implements(pick, YourPolicy)`.
+To add a policy, register its search with `implements(pick, YourPolicy)`.
 """
 
 import math
@@ -29,10 +29,11 @@ from tsucb.sets.arm_set import least_ratio, optimistic, support
 
 
 class ThetaBelief(NamedTuple):
-    """What is known of θ before a step: N(mean, root rootᵀ), and the evidence behind it.
+    """The posterior of θ before a step, N(mean, root rootᵀ), and what else policies need.
 
-    `estimate` and `radius` give the arms' intervals, ⟨estimate, a⟩ ± |radiusᵀ a|: mean and root
-    unless the model says otherwise. `information`, `step` and `prior_std` are those of a `Belief`.
+    The arms' intervals are ⟨estimate, a⟩ ± |radiusᵀ a|; `estimate` and `radius` are `mean` and
+    `root` unless the model says otherwise. `information`, `step` and `prior_std` are those of a
+    `Belief`.
     """
 
     mean: Floats
@@ -46,17 +47,17 @@ class ThetaBelief(NamedTuple):
 
 @hook
 def theta(model: Any, state: Any, step: int) -> ThetaBelief:
-    """Return what a model with one θ for all arms knows of it."""
+    """Return the belief about θ of a model with one θ for all arms."""
 
 
 @hook
 def pick(policy: Any, arms: Any, belief: Any, rng: np.random.Generator, point: Floats) -> float:
-    """Put the arm that the policy plays into `point`; return its reason, as `Choice.target`."""
+    """Put the arm that the policy plays into `point`; return the target, as in `Choice`."""
 
 
 @hook
 def width(policy, belief):  # type: ignore[no-untyped-def]
-    """Return α, the standard deviations by which an upper bound is above the mean."""
+    """Return α, by how many standard deviations the upper bound exceeds the mean."""
 
 
 @implements(theta, Linear)
@@ -67,7 +68,7 @@ def theta_linear(model, state, step):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_theta(belief, state, z, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with a draw of θ; return the next state of the burst."""
+    """Fill `out` with a draw of θ; return the next state of the random burst."""
     for j in range(z.size):
         z[j], state = normal(state)
     for i in range(out.size):

@@ -1,4 +1,4 @@
-"""The loop over the steps of one run; the same source runs compiled or interpreted."""
+"""The loop over the steps of a run; the same source runs compiled or interpreted."""
 
 import functools
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ from tsucb.step import new_player, next_arm, play_step, runs_compiled
 
 @compiled
 def play(environment, world, player, first, last, record, world_stream, policy_stream):  # type: ignore[no-untyped-def]
-    """Play steps first … last of one run; stop early when the model has to train.
+    """Play steps first … last of a run, or until the model must train; return the last step played.
 
-    Return the last step played.
+    `record.stop` ends the loop after the current step.
     """
     model, state, regret = player.model, player.state, record.regret[0]
     world_rng, policy_rng = world_stream.rng, policy_stream.rng
@@ -49,25 +49,23 @@ def one_step(environment, world, player, step, world_rng, policy_rng):  # type: 
     return arm, largest_mean(means, available) - means[arm]
 
 
-def step_of_its_own(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
+def own_step(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
     return play_step(environment, world, player, step, world_rng, policy_rng)
 
 
 in_compiled_code(
     one_step,
-    lambda environment, *_: (
-        step_of_its_own if offers(play_step, class_of(environment)) else one_step
-    ),
+    lambda environment, *_: own_step if offers(play_step, class_of(environment)) else one_step,
 )
 
 
 class RunRecord(NamedTuple):
-    """Arrays that a run writes into."""
+    """The arrays that a run writes into."""
 
     checkpoints: Integers  # (C,) the steps at which the regret is recorded
     curve: Floats  # (C,) the cumulative regret at these steps
-    arms: Integers  # (T,) the arm played at every step; (0,) if that is not recorded
-    stop: NDArray[np.bool_]  # (1,) whether to stop after the current step
+    arms: Integers  # (T,) the arm played at every step; (0,) if arms are not recorded
+    stop: NDArray[np.bool_]  # (1,) whether to stop after the current step; shared by all runs
     regret: Floats  # (1,) the cumulative regret so far
 
 
@@ -81,13 +79,13 @@ def largest_mean(means, available):  # type: ignore[no-untyped-def]
 
 
 class Run:
-    """One run of one policy; `played` steps are done."""
+    """One run of one policy; `played` is the number of steps done."""
 
     def __init__(self, environment: Any, model: Any, policy: Any, seed: int, run: int,
                  record: RunRecord) -> None:  # fmt: skip
         world_rng, policy_rng = stream(seed, run, WORLD), stream(seed, run, POLICY)
         self.problem = environment, begin(environment, world_rng)
-        # A model draws the same at the start for all policies of a run.
+        # The model has its own random stream, so it starts alike for all policies of a run.
         self.player = new_player(model, policy, environment.arms, seed, run)
         fast = runs_compiled(model, policy, environment)
         self.loop: Any = play if fast else play.py_func  # type: ignore[attr-defined]
@@ -95,13 +93,13 @@ class Run:
         self.streams = [(held if fast else Stream)(rng) for rng in (world_rng, policy_rng)]
 
     @functools.cached_property
-    def given(self) -> list[Any]:
-        """Environment, world and player, as the loop takes them."""
+    def arguments(self) -> list[Any]:
+        """Environment, world and player, in the form that the loop takes."""
         parts = [*self.problem, self.player]
         return list(map(by_address, parts)) if self.loop is play else parts
 
     def play_until(self, last: int) -> int:
         """Play on to step `last`, or until training is due; return the number of steps played."""
         before = self.played
-        self.played = self.loop(*self.given, before + 1, last, self.record, *self.streams)
+        self.played = self.loop(*self.arguments, before + 1, last, self.record, *self.streams)
         return self.played - before

@@ -30,7 +30,7 @@ class Simulation:
     regret
         Cumulative regret (P, R, C).
     arms
-        The arms that were played (P, R, T), if they were asked for.
+        The arms played (P, R, T), or None if `keep_arms` was not set.
 
     >>> import numpy as np
     >>> regret = np.array([[[4.0], [6.0]], [[2.0], [3.0]]])
@@ -107,7 +107,7 @@ class Simulation:
         return ["policy", "mean", "95 % interval", "median"], rows
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the mean regret over time, with a band of 95 % for the mean."""
+        """Draw the mean regret over time, with its 95 % band; return matplotlib's axes."""
         from tsucb.pages.figures import regret_curves
 
         return regret_curves(

@@ -1,7 +1,7 @@
 """Play policies against an environment, run by run.
 
-The loop (`tsucb.simulation.loop`) is written once. It runs compiled if environment, model and
-policies have compiled implementations; with a class in plain Python the same code is interpreted.
+The loop (`tsucb.simulation.loop`) runs compiled if environment, model and policies have compiled
+implementations; with a class in plain Python the same code is interpreted.
 """
 
 import os
@@ -56,9 +56,9 @@ def simulate(
         From `tsucb.models`, or any object with `start(arms, rng)`,
         `belief(state, context, arms, step=…, rng=…)` and `update(state, context, arm, reward)`.
     policies
-        Policies, or a mapping of names to policies; each any object with `choose(belief, rng)`, or
-        a printed name such as "TS-UCB(10)".
-        Classes in plain Python run in the same loop, interpreted: a hundred times slower.
+        A list of policies, or a mapping of names to policies. A policy is any object with
+        `choose(belief, rng)`, or a printed name such as "TS-UCB(10)". With a class in plain Python
+        the loop is interpreted: a hundred times slower.
     horizon
         T, the number of steps of a run.
     runs
@@ -68,9 +68,9 @@ def simulate(
     workers
         Threads; all processor cores by default.
     checkpoints
-        At how many steps, evenly spaced, the regret is recorded; or the steps themselves.
+        The number of evenly spaced steps at which to record the regret, or the steps themselves.
     keep_arms
-        Also record which arm was played at every step.
+        Also record the arm played at every step.
     progress
         Show a bar in a terminal, or call this function with the steps played since the last call.
 
@@ -93,7 +93,7 @@ def simulate(
     regret = np.full((len(named), len(numbers), marks.size), np.nan)
     shape = (len(named), len(numbers), horizon if keep_arms else 0)
     arms, stop = np.zeros(shape, dtype=np.int64), np.zeros(1, dtype=np.bool_)
-    starts = []  # of one run each: whoever plays it calls it, so that few states exist at a time
+    starts = []  # each makes a run when its turn comes, so that few states exist at a time
     for r, number in enumerate(numbers):
         for p, policy in enumerate(named.values()):
             record = RunRecord(marks, regret[p, r], arms[p, r], stop, np.zeros(1))
@@ -103,7 +103,7 @@ def simulate(
         if fast and trains(model) and model.trains_together:
             _play_together([start() for start in starts], model, horizon, threads, stop, report)
         else:
-            # Interpreted code holds the GIL, so several threads would only wait for each other.
+            # Interpreted code holds the GIL, so threads would only wait for each other.
             _play_apart(starts, model, horizon, threads if fast else 1, stop, report)
     return Simulation(tuple(named), numbers, marks, regret, arms if keep_arms else None)
 
@@ -112,7 +112,7 @@ def _play_apart(
     starts: Sequence[Callable[[], Run]], model: Any, horizon: int, threads: int,
     stop: NDArray[np.bool_], report: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Play every run by itself, several at once."""
+    """Play the runs independently of each other, several at once."""
 
     def play(start: Callable[[], Run]) -> int:
         run, train = start(), None
@@ -126,7 +126,7 @@ def _play_apart(
         for future in as_completed([pool.submit(play, start) for start in starts]):
             report(future.result())
     except BaseException:
-        stop[0] = True  # loops end at their next step, but do not wait for one that compiles
+        stop[0] = True  # loops end at their next step; a thread that compiles is not waited for
         raise
     finally:
         pool.shutdown(wait=not stop[0], cancel_futures=True)
@@ -136,7 +136,7 @@ def _play_together(
     runs: list[Run], model: Any, horizon: int, threads: int, stop: NDArray[np.bool_],
     report: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Play all runs in two groups, of which one trains while the other plays."""
+    """Play all runs in two groups: one trains while the other plays."""
     count = min(2, threads, len(runs))
     groups = [runs[number::count] for number in range(count)]
     deciders = max(1, threads // count)  # threads of each group
@@ -152,7 +152,7 @@ def _play_together(
             while group[0].played < horizon and not stop[0]:
                 if group[0].played:
                     train()
-                # One share is played in this thread, which saves waking another.
+                # A single share is played in this thread, without waking another.
                 for steps in (map if deciders == 1 else pool.map)(play_on, shares):
                     with one_report_at_a_time:
                         report(steps)
@@ -176,7 +176,7 @@ def cores() -> int:
 
 
 def named_policies(policies: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policies by name; raise an error if there are none or two of one name."""
+    """Return the policies by name; raise an error if there are none, or two of the same name."""
     if isinstance(policies, Mapping):
         named = {str(name): policy for name, policy in policies.items()}
     elif isinstance(policies, str) or hasattr(policies, "choose"):
@@ -253,7 +253,7 @@ def _check_match(environment: Any, model: Any, named: Mapping[str, Any], horizon
 def reporting(
     progress: bool | Callable[[int], None], total: int
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the steps played since the last call."""
+    """Yield the function to call with the steps played since the last call."""
     if callable(progress):
         yield progress
         return

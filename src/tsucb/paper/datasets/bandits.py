@@ -133,7 +133,7 @@ def advance_classification(environment, world, step, rng):  # type: ignore[no-un
 
 
 PORTFOLIOS = 8
-NOISE = 0.01  # of the first portfolio; that of the k-th is k times as large
+NOISE = 0.01  # standard deviation for the first portfolio; the k-th has k times as much
 
 
 class PortfolioBandit(Table):
@@ -225,11 +225,6 @@ def advance_jester(environment, world, step, rng):  # type: ignore[no-untyped-de
     for a in range(CHOICES):
         world.means[a] = ratings[int(jokes[world.context.size + a])]
     return world.context, world.means, world.available
-
-
-@implements(reward, ClassificationBandit, JesterBandit)
-def reward_mean(environment, world, arm):  # type: ignore[no-untyped-def]
-    return world.means[arm]
 
 
 # The rewards of eating an edible mushroom, and a poisonous one with bad or good luck.

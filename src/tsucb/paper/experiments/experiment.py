@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
+from tsucb.checks import whole_number
 from tsucb.pages.figures import Figure
 from tsucb.paper.experiments.claims import Claim
 from tsucb.simulation import cores
@@ -78,8 +79,7 @@ class Experiment(ABC):
     def __post_init__(self) -> None:
         if not 1 <= self.runs <= MOST_RUNS:
             raise ValueError(f"runs must be at least 1, at most {MOST_RUNS:,}, not {self.runs:,}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, but it is {self.seed}")
+        whole_number("seed", self.seed, least=0)
         check_names("policy", self.policies)
 
     @classmethod

@@ -67,8 +67,8 @@ def add_percent(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
 class Percentages:
     """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
 
-    `rows` and `axes` are those of `add_percent`. `table` has a line per cell, and a sorted column
-    per policy and run.
+    `rows` and `axes` are those of `add_percent`. `table` has a sorted line per cell
+    and a sorted column per policy and run.
     """
 
     def __init__(self, rows: pd.DataFrame, axes: Sequence[str]) -> None:
@@ -77,11 +77,6 @@ class Percentages:
             index=index, columns=["policy", "run"], values="percent"
         )
         self.table = table.sort_index(axis=1)
-
-    @property
-    def cells(self) -> list[tuple[Any, ...]]:
-        """The cells, sorted; each a tuple."""
-        return [cell if isinstance(cell, tuple) else (cell,) for cell in self.table.index]
 
     def of(self, policy: str, **where: Any) -> Floats:
         """Return the percentages (cells, runs), of the cells whose columns have these values."""

@@ -133,7 +133,7 @@ def begin_news(environment, rng):  # type: ignore[no-untyped-def]
             drawn[n] = environment.visits[i]
             n += 1
     d = environment.weights.shape[1]
-    # The means of arms that are not available are those of an earlier step.
+    # Arms that are not available keep the means of an earlier step.
     return World(drawn, np.zeros(d), np.zeros(environment.arms), np.arange(0), np.zeros(1))
 
 

@@ -101,5 +101,5 @@ def is_generated(path: Path) -> bool:
     """Return whether the file's gzip header says that the log is generated."""
     with path.open("rb") as file:
         header = file.read(64)
-    # RFC 1952: ten bytes, of which the fourth is 16 for a comment, then the comment.
+    # RFC 1952: the fourth of ten bytes is 16 if a comment follows them.
     return header[3:4] == b"\x10" and header[10:].startswith(GENERATED)
