@@ -326,7 +326,7 @@ def test_a_table_is_read_as_its_rows_are():
     np.testing.assert_array_equal(rows, HashingEncoder(18, crossed=True).encode_table(frame))
     mixed = one.encode_table({"code": ["a", 7]})
     assert mixed[1].tolist() == one.peek({"code": 7}).tolist() + [0.0] * (mixed.shape[1] - 32)
-    again = HashingEncoder.from_state(one.state(), 18, True)
+    again = one.restored(one.state())
     np.testing.assert_array_equal(again.encode(contexts[0]), one.encode(contexts[0]))
 
 

@@ -11,7 +11,7 @@ from tsucb.agent.knowledge import known_name, plain_name
 from tsucb.agent.learner import Learner, Lesson
 from tsucb.agent.machine import OBSERVED
 from tsucb.agent.merging import merge
-from tsucb.contexts.readers import Arm, ArmFeatures, Reading, narrow_rows
+from tsucb.contexts.readers import Arm, Reading, narrow_rows
 from tsucb.extras import require
 from tsucb.logs.parquet import open_parquet, read_errors
 from tsucb.numeric.arrays import Floats
@@ -37,7 +37,7 @@ def observations(
 ) -> History:
     """Return a history, checked; see `Agent.fit`. Nothing has changed."""
     reader = learner.reader
-    described = isinstance(reader, ArmFeatures)
+    described = reader.has_arm_features
     lengths = {4 if described else 3, 3 if learner.described else 4 if described else 3}
     if features and not described:
         raise TypeError(f"{reader.model_name} knows no features of arms beside a context")

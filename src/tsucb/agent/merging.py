@@ -14,7 +14,7 @@ from tsucb.agent.settings import READ_ANY
 from tsucb.agent.snapshot import check_knowledge, check_open
 from tsucb.checks import shown
 from tsucb.contexts.encoding import Encoder
-from tsucb.contexts.readers import Arm, ArmFeatures, Reader
+from tsucb.contexts.readers import Arm, Reader
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.structure import pack_object
 
@@ -134,7 +134,7 @@ def _same_columns(
         return one.reader, known, [bytes] * 3
     triples = zip(*(_encoders(each.reader) for each in learners), strict=True)
     encoders = [a.joined(b, c) for a, b, c in triples]
-    hybrid = isinstance(one.reader, ArmFeatures)
+    hybrid = one.reader.has_arm_features
     widths: Any = tuple(encoder.width for encoder in encoders) if hybrid else encoders[0].width
     wide: list[Knowledge] = []
     moves: list[Move] = []
