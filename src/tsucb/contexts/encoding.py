@@ -48,9 +48,9 @@ class FeatureEncoder:
         raise NotImplementedError
 
     def look_at_all(self, contexts: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Do the same for several contexts: return a matrix, padded with zeros, a row for each."""
+        """Return the vectors of many contexts as a padded matrix, and what is learned from them."""
         vectors = []
-        for each in contexts:
+        for each in self.rows(contexts):
             vector = np.zeros(0)
             if each is not None or not self.optional:
                 vector, learned = self.look(each, learned, learn)
@@ -73,7 +73,7 @@ class FeatureEncoder:
 
     def encode_table(self, table: Any) -> Floats:
         """Return the vectors of many contexts as `encode` would; learn from all or none of them."""
-        matrix, self.learned = self.look_at_all(self.rows(table), self.learned, True)
+        matrix, self.learned = self.look_at_all(table, self.learned, True)
         return matrix
 
     def peek(self, context: Any) -> Floats:
@@ -92,7 +92,7 @@ class FeatureEncoder:
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
     """Return the names of features whose numbers are codes."""
-    if isinstance(categories, str | bytes):
+    if isinstance(categories, str | bytes) or not isinstance(categories, Iterable):
         raise TypeError(f"categories is a list of names, such as [{shown(categories)}]")
     return frozenset(feature_name(name) for name in categories)
 

@@ -128,7 +128,7 @@ class Reader:
             self.refuse_features()
         encoder = self.parts[0]
         before = encoder.learned
-        x, after = encoder.look_at_all(encoder.rows(contexts), before, True)
+        x, after = encoder.look_at_all(contexts, before, True)
         return self.checked(Reading(x, None, (before,), (after,)))
 
     def checked(self, reading: Reading) -> Reading:
@@ -211,7 +211,7 @@ class ArmVectors(Reader):
             if unknown:
                 raise ValueError(f"the context has features for unknown arms: {listed(unknown)}")
             rows = [context[arm] for arm in arms.names]
-        if rows is None or not hasattr(rows, "__len__") or len(rows) != len(arms.names):
+        if isinstance(rows, str) or not hasattr(rows, "__len__") or len(rows) != len(arms.names):
             raise ValueError(
                 f"{self.model_name} needs a feature vector for each of the {len(arms.names)} "
                 "available arms: a matrix with one row per arm, or a mapping of arms to vectors"
@@ -273,8 +273,8 @@ class ArmFeatures(Reader):
         return self._read_all(contexts, features_of(arms) * len(contexts), len(arms.names))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        contexts = [None] * count if contexts is None else list(contexts)
-        features = [None] * count if features is None else list(features)
+        contexts = [None] * count if contexts is None else rows_of(contexts)
+        features = [None] * count if features is None else rows_of(features)
         if not len(contexts) == len(features) == count:
             raise ValueError("a history needs a context, an arm and a reward per observation")
         return self._read_all(contexts, features, 1)
@@ -350,9 +350,9 @@ def widths_of(model: Model) -> tuple[int, ...]:
     return model.context_shape(1)[-1:] or (0,)
 
 
-def as_features(widths: Sequence[int]) -> Any:
-    """Return numbers of columns as `Model.widened` takes them: a number, or a pair."""
-    return tuple(widths) if len(widths) > 1 else widths[0]
+def as_features(parts: Sequence[Any]) -> Any:
+    """Return parts of context and arm as `Model.widened` takes them: a pair, or the only one."""
+    return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 def wanted_width(reading: Reading, model: Model) -> Any:

@@ -39,8 +39,8 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
     if not isinstance(context, list | tuple):
         if isinstance(context, str | bytes) or not hasattr(context, "__array__"):
             raise TypeError(
-                "a context is a dictionary of features, a row of a table or a list of numbers, "
-                f"not a {kind_of(context)}"
+                "features are given as a dictionary, a row of a table or a list of numbers, not as "
+                f"{kind_of(context)}"
             )
         context = array_of(context)
         if context.ndim == 2 and len(context) == 1:
@@ -131,7 +131,7 @@ def wrong_kind(name: str, value: Any) -> str:
     elif isinstance(value, bytes):
         advice = "; decode it to a string"
     return (
-        f"the feature {shown(name)} is a {kind_of(value)}, but it must be a number, a boolean, a "
+        f"the feature {shown(name)} is {kind_of(value)}, but it must be a number, a boolean, a "
         f"string or None{advice}"
     )
 
@@ -165,7 +165,7 @@ def rows_of(table: Any, names: Iterable[Any] | None = None) -> list[Any]:
             raise ValueError(f"the columns of a table must be equally long, not {lengths}")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
-        raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
+        raise TypeError(f"a table is a data frame, a matrix or a list, not {kind_of(table)}")
     return list(table)
 
 
@@ -176,7 +176,7 @@ def column(table: Any, name: Any) -> list[Any]:
         return objects_of(array_of(values))
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(
-            f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
+            f"the column {shown(name)} of a table must be a list, not {kind_of(values)}"
         )
     return list(values)
 
@@ -194,4 +194,6 @@ def listed(names: Iterable[Any]) -> str:
 
 
 def kind_of(value: Any) -> str:
-    return type(value).__name__
+    """Return the name of a value's type with its article, for a message."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

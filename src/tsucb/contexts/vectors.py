@@ -64,9 +64,6 @@ class Vectors(FeatureEncoder):
         """Return several contexts (a list, matrix or table) as a new, finite matrix."""
         return self.matrix(contexts), None
 
-    def rows(self, table: Any) -> Any:
-        return table
-
     def one_row(self, context: Any) -> Any:
         """Return a context as a table of one row; raise ValueError for none or several rows."""
         if context is None:

@@ -315,7 +315,7 @@ class Vocabulary:
         known.warned = True
         return known, set(left_out)
 
-    def _begin(self, names: Iterable[str], positional: bool) -> None:
+    def _begin(self, names: Iterable[str], positional: bool | None) -> None:
         """Take the form of the first context; the entries of an array get the first columns."""
         self.positional = positional
         if positional:
@@ -416,9 +416,12 @@ class Vocabulary:
             raise ValueError("a feature without a name, or a column twice")
         if {name for name, _, _ in columns} != set(features):
             raise ValueError("features without columns")
+        if self.positional and features != [f"x{i}" for i in range(max(len(features), 1))]:
+            raise ValueError("features")
+        self._begin(features, self.positional)
         for name in features:
             self._feature(name)
-        for name, kind, label in columns:
+        for name, kind, label in columns[len(self.columns) :]:
             self._add(self.features[name], kind, label)
         width, used, new = state["width"], len(columns), self.positional is None
         most = 0 if new else max(used * 3 // 2, SMALLEST_BLOCK)
@@ -430,20 +433,8 @@ class Vocabulary:
         for feature, gaps in zip(self.features.values(), state["absent"], strict=True):
             if feature.number is not None:
                 absent[feature.number] = gaps
-        if self.positional:
-            self._check_numbered()
         self._check_counts(learned, totals[:used], absent)
         return self, (learned, totals, absent)
-
-    def _check_numbered(self) -> None:
-        """Raise ValueError unless the first columns are the entries of arrays; set their shape."""
-        plain = [(name, "number", "") for name in self.features if name not in self.categories]
-        if list(self.features) != [f"x{i}" for i in range(len(self.features))]:
-            raise ValueError("features")
-        if not self.features or self.columns[: len(plain)] != plain:
-            raise ValueError("columns")
-        if len(plain) == len(self.features):
-            self.shape = (len(plain),)
 
     def _check_counts(self, learned: Any, totals: Floats, absent: NDArray[np.int64]) -> None:
         """Raise ValueError for counts and sums that are impossible."""
