@@ -143,6 +143,22 @@ def test_large_batches_keep_probabilities_and_a_log_keeps_everything(
     assert plain.reward_many(batch, np.ones(9)) == logged.reward_many(whole, np.ones(9)) == 9
 
 
+def test_an_arm_and_its_features_come_and_leave_together(monkeypatch: Any) -> None:
+    agent = tsucb.Agent({"a": {"p": 1.0}, "b": {"p": 2.0}}, seed=0)
+
+    def interrupted(*changes: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tsucb.agent.learner.at_once", interrupted)
+        for call in (lambda: agent.add_arm("c", {"p": 3.0}), lambda: agent.remove_arm("b")):
+            with pytest.raises(KeyboardInterrupt):
+                call()
+    again = tsucb.Agent.from_bytes(agent.to_bytes())
+    assert again.arms == agent.arms == ("a", "b")
+    assert again.estimate().mean.size == 2
+
+
 def learned() -> tsucb.Agent:
     agent = tsucb.Agent(ARMS, seed=0)
     agent.update(X, "a", 1.0)

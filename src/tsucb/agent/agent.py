@@ -18,7 +18,7 @@ import numpy as np
 from tsucb.agent import history as histories
 from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
-from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id, share_of_floor
+from tsucb.agent.decision import ArmEstimates, Decision, Ranking, ids_in_log, share_of_floor
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard, at_once
 from tsucb.agent.knowledge import plain_name
@@ -596,8 +596,8 @@ class Agent:
                 open.unfold()
             decision = (type(id) is str and open.get(id)) or open.find(id)
             if type(decision[2]) is tuple:
-                values = self._rewards_of(id, decision[2], reward)
-                learned = open.settle([id], values) > 0
+                value = self._rewards_of(id, decision[2], reward)
+                learned = open.settle([id], value) > 0
             elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
@@ -605,9 +605,9 @@ class Agent:
             else:
                 learned = open.reward(id, decision, value)
         if self._log is not None:
-            places = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
-            seen = {id: value for id, value in places.items() if not math.isnan(value)}
-            self._log.closed(seen, self._now())
+            ids = ids_in_log(id, decision[2])
+            places = zip(ids, value if several else [value], strict=True)
+            self._log.closed({id: x for id, x in places if not math.isnan(x)}, self._now())
         return learned
 
     def _rewards_of(self, id: str, names: tuple[Arm, ...], given: Any) -> list[float]:
@@ -681,10 +681,9 @@ class Agent:
         """
         with self._guard.alone():
             self._open.unfold()
-            self._open.find(id)
-            self._open.close([id])
-        if self._log is not None:
-            self._log.closed({id: None}, self._now(), expired=True)
+            closed = {id: self._open.find(id)[2]}
+            self._open.close(closed)
+        self._log_expired(closed, None)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
         """Close the decisions older than this many seconds, and return their number.
@@ -713,13 +712,14 @@ class Agent:
             self._open.unfold()
             old = {id: each[2] for id, each in self._open.items() if each[1] < before}
             self._open.close(old, value)
-        if self._log is not None and old:
-            closed: list[str] = []
-            for id, arm in old.items():
-                places = range(len(arm)) if isinstance(arm, tuple) else ()
-                closed += [place_id(id, place) for place in places] or [id]
-            self._log.closed(dict.fromkeys(closed, value), self._now(), expired=True)
+        self._log_expired(old, value)
         return len(old)
+
+    def _log_expired(self, closed: Mapping[str, Any], reward: float | None) -> None:
+        """Write decisions, given by id and arm or arms, that were closed with this reward."""
+        if self._log is not None and closed:
+            ids = [each for id, arm in closed.items() for each in ids_in_log(id, arm)]
+            self._log.closed(dict.fromkeys(ids, reward), self._now(), expired=True)
 
     def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
         """Learn from an observation that was no decision of this agent.

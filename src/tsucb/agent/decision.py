@@ -296,7 +296,7 @@ class Ranking:
         left = [i for i in range(len(self._offer.names)) if i not in self.places[:place]]
         names = tuple(self._offer.names[i] for i in left)
         seen = self._seen[place, : 4 * len(left) + 2].tobytes()
-        arm, id = self.arms[place], place_id(self.id, place)
+        arm, id = self.arms[place], f"{self.id}#{place}"  # as in `ids_in_log`
         offer = self._offer._replace(names=names, columns=self._offer.columns[left])
         return Decision(id, arm, offer, seen, None, self.time)
 
@@ -316,6 +316,6 @@ def share_of_floor(policy: Any) -> float:
     return policy.epsilon if isinstance(policy, Exploring) else 0.0
 
 
-def place_id(id: str, place: int) -> str:
-    """Return the id of one place of a list in a decision log."""
-    return f"{id}#{place}"
+def ids_in_log(id: str, arm: Arm | tuple[Arm, ...]) -> list[str]:
+    """Return the ids in a decision log: that of a decision, or one for each place of a list."""
+    return [f"{id}#{place}" for place in range(len(arm))] if isinstance(arm, tuple) else [id]

@@ -80,8 +80,6 @@ if TYPE_CHECKING:
 
     from tsucb.agent.snapshot import Held
 
-_TEXT = (str, bytes)
-
 
 class ReadQuestion(NamedTuple):
     """A context, or several if `many`, with the arms that are offered and their reading."""
@@ -174,7 +172,7 @@ class Learner:
                   whole_number("most_arms", most_arms, least=1),
                   truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
         for name, each in described.items():
-            self._describe_arm(name, each)
+            at_once(*self._description(name, each))
 
     def _set(
         self, reader: Reader, known: Knowledge, rng: np.random.Generator, coming: bool,
@@ -186,19 +184,20 @@ class Learner:
         self.described = described  # the features of listed arms that were given with them
         self._restricted = restricts_rewards(known.model)
 
-    def _describe_arm(self, name: Arm, features: Any) -> None:
-        """Keep the features of a listed arm; raise an error if the model cannot take them."""
-        if features is not None:
-            if self.coming:
-                raise TypeError(
-                    "where arms come with the decisions, so do their features: add the arm by its "
-                    "name alone, and give its features to choose"
-                )
-            if not self.reader.per_arm:
-                self.reader.refuse_features()
-            encoder = self.reader.parts[-1]
-            self.reader.checked(Reading(encoder.look(features, encoder.learned, True)[0]))
-            self.described = {**self.described, name: plain_features(features)}
+    def _description(self, name: Arm, features: Any) -> list[Change]:
+        """Return the change that keeps the features of a listed arm, checked, if it has any."""
+        if features is None:
+            return []
+        if self.coming:
+            raise TypeError(
+                "where arms come with the decisions, so do their features: add the arm by its name "
+                "alone, and give its features to choose"
+            )
+        if not self.reader.per_arm:
+            self.reader.refuse_features()
+        encoder = self.reader.parts[-1]
+        self.reader.checked(Reading(encoder.look(features, encoder.learned, True)[0]))
+        return [(self.described.__setitem__, name, plain_features(features))]
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
         return [self.described.get(name) for name in names] if self.described else None
@@ -288,14 +287,13 @@ class Learner:
         plain = plain_name(name)
         if plain in self.arms_by_name:
             raise ValueError(f"there is an arm {shown(plain)} already; choose another name")
-        self._describe_arm(plain, features)
-        self._changing()[plain] = -1
+        description = self._description(plain, features)
+        at_once((self._changing().__setitem__, plain, -1), *description)
 
     def remove_arm(self, name: Arm) -> None:
         """Remove an arm and all that was learned of it; later rewards for it are not learned."""
         plain = known_name(name, self.arms_by_name)
-        self.described = {arm: each for arm, each in self.described.items() if arm != plain}
-        del self._changing()[plain]
+        at_once((self._changing().pop, plain), (self.described.pop, plain, None))
 
     def _changing(self) -> dict[Arm, int]:
         """Return the arms of the next call, for the caller to change."""
@@ -322,7 +320,7 @@ class Learner:
                 return NOBODY
             return Offered(self.arms, self._features_of(self.arms), self.arms_by_name)
         check_ordered(arms)
-        if isinstance(arms, _TEXT) or not isinstance(arms, Iterable):
+        if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
             raise TypeError(
                 "say which arms are offered: a list of their names, or a mapping of names to "
                 "features" if self.coming else
@@ -511,10 +509,9 @@ class Learner:
         width = wanted_width(reading, known.model) if reading.after else None
         return known if width is None else known.widened(width)
 
-    def adopt(self, reading: Reading | None, known: Knowledge) -> None:
+    def adopt(self, reading: Reading, known: Knowledge) -> None:
         """Accept a reading, and the knowledge after it."""
-        if reading is not None:
-            self.reader.accept(reading)
+        self.reader.accept(reading)
         if known is not self.known:
             self.known = known
             self.prepared()
