@@ -20,6 +20,7 @@ import numpy as np
 
 import tsucb
 from tsucb.agent.machine import CLOSED, DECISIONS, OBSERVATIONS
+from tsucb.contexts.readers import NOTHING_READ
 from tsucb.models.structure import leaves
 
 
@@ -270,7 +271,7 @@ class Trial:
         if read:
             call.read(learner.reader.encoders[0])
         if now["width"] > self.before["width"]:
-            learner.adopt(None, learner.prepared().widened(now["width"]))
+            learner.adopt(NOTHING_READ, learner.prepared().widened(now["width"]))
 
     def reload(self):
         self.agent.save(self.path)

@@ -125,7 +125,7 @@ def test_bad_offers_are_refused_and_change_nothing() -> None:
         fixed.choose([1.0], {"a": [1.0]})
     with pytest.raises(ValueError, match="needs a list of arms"):
         tsucb.Agent(model=tsucb.NIGLinear(2))
-    with pytest.raises(ValueError, match="reads contexts and arms as they come"):
+    with pytest.raises(ValueError, match="reads contexts and arms in any form"):
         tsucb.Agent(features=3)
     linear = tsucb.Agent(["a", "b"], model=tsucb.Linear(2), seed=0)
     assert linear.choose(None, {"b": [0.0, 1.0]}).arm == "b"

@@ -312,6 +312,30 @@ def test_a_fork_writes_a_file_of_its_own(tmp_path):
     assert len(read_decision_log(tmp_path / "log")) == 5
 
 
+def test_a_list_that_is_closed_has_a_row_for_each_place():
+    rows = []
+    agent = make_agent(rows.append)
+    ranking = agent.rank(None, 2)
+    agent.close(ranking.id)
+    assert [row["kind"] for row in rows] == ["decision"] * 2 + ["reward"] * 2
+    assert [row["id"] for row in rows[:2]] == [row["id"] for row in rows[2:]]
+    assert all(row["expired"] and row["reward"] is None for row in rows[2:])
+
+
+def test_a_context_that_is_no_json_is_a_warning_and_no_error():
+    class Sizes:
+        def transform(self, contexts):
+            return [[float(len(context["pairs"]))] for context in contexts]
+
+    rows = []
+    agent = tsucb.Agent(["tea", "milk"], 1, transformer=Sizes(), seed=0, log=rows.append)
+    with pytest.warns(RuntimeWarning, match="1 rows of the decision log could not be written"):
+        decision = agent.choose({"pairs": {(1, 2): 3}})
+    assert agent.log.lost == 1
+    assert agent.reward(decision.id, 1.0)
+    assert [row["kind"] for row in rows] == ["reward"]
+
+
 def test_what_cannot_be_written_is_a_warning_and_no_error(tmp_path):
     def broken(row):
         raise OSError("No space left on device")

@@ -322,11 +322,11 @@ def test_wrong_values_are_refused_in_a_sentence_and_nothing_is_learned(
 @pytest.mark.parametrize(
     ("context", "error", "message"),
     [
-        ("age", TypeError, "a context is a dictionary of features, a row of a table or a list of "
-         "numbers, not a str"),
-        (None, TypeError, "not a NoneType"),
-        (3.0, TypeError, "not a float"),
-        ({1.0}, TypeError, "not a set"),
+        ("age", TypeError, "features are given as a dictionary, a row of a table or a list of "
+         "numbers, not as a str"),
+        (None, TypeError, "not as None"),
+        (3.0, TypeError, "not as a float"),
+        ({1.0}, TypeError, "not as a set"),
         ({(1, 2): 1.0}, TypeError, r"named by strings, not by \(1, 2\)"),
         ({None: 1.0}, TypeError, "named by strings, not by None"),
         ({1: 1.0, "1": 2.0}, ValueError, "has the features '1' twice"),
@@ -466,7 +466,7 @@ def test_empty_tables_teach_nothing():
         ({"a": np.zeros((2, 2))}, TypeError, "the feature 'a' is a ndarray"),
         (np.zeros(3), ValueError, r"rows and columns, but its shape is \(3,\)"),
         ("abc", TypeError, "a list, not a str"),
-        (7, TypeError, "a list, not a int"),
+        (7, TypeError, "a list, not an int"),
         (np.array([[1.0, np.inf]]), ValueError, "the feature 'x1' is inf"),
         (pd.DataFrame({"a": pd.to_datetime(["2024-01-01"])}), TypeError, "such as the hour"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "the features 'a' twice"),

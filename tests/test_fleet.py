@@ -167,6 +167,15 @@ def test_arms_and_open_decisions_of_both_sides() -> None:
     both.choose({"age": 1.0, "height": 2.0})
 
 
+def test_agents_that_started_apart_keep_the_arms_of_both() -> None:
+    one, two = tsucb.Agent(["red", "blue"], seed=0), tsucb.Agent(["blue", "green"], seed=1)
+    for agent, arm in ((one, "red"), (one, "blue"), (two, "blue"), (two, "green")):
+        agent.update({"x": 1.0}, arm, 1.0)
+    both = tsucb.merge(one, two)
+    assert both.arms == ("red", "blue", "green")
+    assert both.arms_summary()["pulls"].tolist() == [1, 2, 1]
+
+
 def test_arms_that_come_merge_too() -> None:
     base = tsucb.Agent(seed=0)
     one, two = copy.copy(base), copy.copy(base)

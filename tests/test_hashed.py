@@ -326,7 +326,7 @@ def test_a_table_is_read_as_its_rows_are():
     np.testing.assert_array_equal(rows, HashingEncoder(18, crossed=True).encode_table(frame))
     mixed = one.encode_table({"code": ["a", 7]})
     assert mixed[1].tolist() == one.peek({"code": 7}).tolist() + [0.0] * (mixed.shape[1] - 32)
-    again = HashingEncoder.from_state(one.state(), 18, True)
+    again = one.restored(one.state())
     np.testing.assert_array_equal(again.encode(contexts[0]), one.encode(contexts[0]))
 
 
@@ -437,7 +437,7 @@ def test_bad_input_is_answered_in_a_sentence():
         (lambda: HashedLinear(crossed="no"), "crossed must be True or False"),
         (lambda: agent.choose_many(None), "contexts are a matrix, a table or a list of them"),
         (lambda: HashedLinear(features=3), "features must be even"),
-        (lambda: agent.choose("Rome"), "a context is a dictionary"),
+        (lambda: agent.choose("Rome"), "features are given as a dictionary"),
         (lambda: agent.choose({"age": 1.0, "tags": ["x"]}), "the feature 'tags' is a list"),
         (lambda: agent.choose({"age": 1e40}), "the feature 'age' is 1e"),
         (lambda: agent.choose({3.5: "x"}), "features are named by strings"),

@@ -160,7 +160,7 @@ def test_what_the_transformer_refuses_is_refused():
         row(usual | {"age": math.inf})
     with pytest.raises(ValueError, match="so a context must have names; give a dictionary with"):
         row([1.0, 2.0])
-    with pytest.raises(TypeError, match="a context is a dictionary of features"):
+    with pytest.raises(TypeError, match="features are given as a dictionary"):
         row(None)
 
 

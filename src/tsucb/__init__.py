@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "1.0.0"
 
-# The parts that hold the public names, each after those that it builds on. A name is loaded when it
-# is asked for: whoever wants the help of the command line, or a version, waits for no compiler.
+# The parts that define the public names, each after those it imports. A name is loaded when it is
+# first used, so that the command line's help or the version does not wait for the compiler.
 _PARTS = ("beliefs", "policies", "models", "environments", "simulation", "agent")
 
 __all__ = [
@@ -62,7 +62,7 @@ __all__ = [
     "simulate",
 ]
 
-if TYPE_CHECKING:  # the same for type checkers, which do not run this file
+if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getattr__`
     from tsucb.agent import Agent, UnknownDecision, merge
     from tsucb.beliefs import (
         Belief,

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Of rewards, features and settings. The square of a sum of products of two of them, as a variance
-# is, must stay finite, with room for sums over very many.
+# The largest reward, feature or setting. A variance is the square of a sum of products of two of
+# them: it must stay finite for very long sums.
 LARGEST = 1e30
-# What is closer to 0 counts as 0: whatever is divided by its square must stay finite, too.
+# Smaller numbers count as 0: a quotient by the square of any other must stay finite.
 SMALLEST = 1e-30
 MOST = sys.float_info.max  # whole numbers beyond it, such as 10**400, are not finite floats
-# What can go wrong in putting something together from values of a file that do not fit.
+# The errors that values of a damaged or forged file can cause.
 MISFITS = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError,
     RecursionError,
@@ -23,7 +23,7 @@ LONGEST_SHOWN = 80  # letters of a value in a message
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it: its repr, cut where that is long."""
+    """Return the repr of a value for a message, cut if it is long."""
     try:
         text = repr(value[:LONGEST_SHOWN] if isinstance(value, str | bytes) else value)
     except ValueError:  # a number of thousands of digits
@@ -83,7 +83,7 @@ def finite(name: str, value: float) -> float:
 
 
 def floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Return numbers as an array of their own; raise ValueError for anything else.
+    """Return a new array of the numbers; raise ValueError for anything else.
 
     >>> floats("prior_mean", [1, 10**400])[0]
     Traceback (most recent call last):
@@ -91,7 +91,8 @@ def floats(name: str, values: Any) -> NDArray[np.float64]:
     """
     try:
         given = np.asarray(values)
-        if given.dtype.kind not in "biufO":  # imaginary parts would be lost, times become numbers
+        # NumPy would drop imaginary parts and convert times.
+        if given.dtype.kind not in "biufO":
             raise TypeError
         return np.array(given, dtype=np.float64)
     except OverflowError:
@@ -101,12 +102,12 @@ def floats(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def flush_tiny(values: Any) -> Any:
-    """Return the numbers, with 0 in place of those closer to it than SMALLEST."""
+    """Return the numbers with 0 for those smaller than SMALLEST."""
     return np.where(np.abs(values) < SMALLEST, 0.0, values)
 
 
 def within(values: Any, largest: float = LARGEST) -> bool:
-    """Return whether all numbers are finite and at most `largest` in size."""
+    """Return whether all numbers are within ±`largest`; NaN is not."""
     return bool((np.abs(values) <= largest).all())
 
 
@@ -133,7 +134,7 @@ def not_negative(name: str, value: float) -> float:
     return float(value)
 
 
-# Annotations of a record's fields, each with its check.
+# Types of a record's fields, each with its check.
 Availability = Annotated[float, functools.partial(between, low=0, high=1)]
 Count = Annotated[int, whole_number]
 Natural = Annotated[int, functools.partial(whole_number, least=0)]

@@ -9,7 +9,7 @@ CELL = "padding:0.2em 0.9em;border-bottom:1px solid #8884;text-align:"
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as aligned columns, the first one to the left.
+    """Return rows as columns of text: the first aligned to the left, the others to the right.
 
     >>> print(text_table(["arm", "mean"], [["red", "0.5"], ["blue", "12"]]))
     arm   mean
@@ -44,7 +44,7 @@ def html_table(
 
 
 def time_span(seconds: float) -> str:
-    """Return a time in the unit that suits it.
+    """Return a time as text, in days, hours, minutes or seconds.
 
     >>> time_span(90.0), time_span(7200.0), time_span(0.02)
     ('1.5 min', '2 h', '0.02 s')

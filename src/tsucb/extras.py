@@ -1,4 +1,4 @@
-"""The optional dependencies, and the one sentence that says how to install them."""
+"""Say how to install an optional dependency that is missing."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ class MissingExtra(ModuleNotFoundError):
 
 
 def require(extra: str, *modules: str) -> None:
-    """Raise MissingExtra, which names the command, unless all modules of an extra are installed.
+    """Raise MissingExtra with the command to install, unless all modules of an extra are there.
 
     >>> require("tables", "pandas", "no_such_module")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

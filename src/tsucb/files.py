@@ -15,7 +15,7 @@ try:
 except ImportError:  # Windows: temporary files of killed processes are then not removed
     fcntl = None  # type: ignore[assignment]
 
-ASIDE = ".part"  # ending of the names of unfinished files
+ASIDE = ".part"  # suffix of unfinished files
 
 
 def cache_folder() -> Path:
@@ -35,10 +35,12 @@ def cache_folder() -> Path:
 def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Yield a new file that replaces `path` once all of it is on the disk.
 
-    On any error the old file stays as it was. The new file has the old one's mode, or the usual
-    mode; if `path` is a link, the file that it points to is replaced.
+    On any error the old file stays unchanged. The new file gets the permissions of the old one, or
+    the usual ones; if `path` is a link, the file that it points to is replaced.
     """
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; give the name of a file in it")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent}; make it before writing there")
     _sweep(target)
@@ -73,14 +75,15 @@ def _new(path: Path) -> BinaryIO:
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Write the content to the path, all of it or nothing.
 
-    What UTF-8 cannot hold, half of a surrogate pair in a name from outside, becomes a `?`.
+    UTF-8 cannot encode half of a surrogate pair, as a name from outside may have it: it becomes a
+    `?`.
     """
     with written_whole(path) as file:
         file.write(content.encode(errors="replace") if isinstance(content, str) else content)
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a TOML file holds; raise ValueError if it is none."""
+    """Return the values of a TOML file; raise ValueError if it cannot be parsed."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -88,7 +91,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions of the file, or those of a new one."""
+    """Return the permissions of the file, or of a new file if there is none."""
     with suppress(OSError):
         return target.stat().st_mode & 0o7777
     mask = os.umask(0o077)
@@ -97,7 +100,7 @@ def _mode(target: Path) -> int:
 
 
 def _sweep(target: Path) -> None:
-    """Remove unfinished files of killed processes: those that are not locked."""
+    """Remove the unfinished files of killed processes: nobody holds their locks."""
     if fcntl is None:
         return
     for left in target.parent.glob(f".{glob.escape(target.name)}.*{ASIDE}"):
@@ -107,11 +110,11 @@ def _sweep(target: Path) -> None:
 
 
 def locked(path: str | os.PathLike[str]) -> int:
-    """Open a file or a folder that one process may hold at a time, and return the handle.
+    """Open and lock a file or a folder; return the handle, whose closing releases the lock.
 
-    Raise BlockingIOError if another process holds it; on Windows two may.
+    Raise BlockingIOError if another process holds the lock. On Windows there are no locks.
     """
-    # On NFS a file must be open for writing to be locked.
+    # NFS locks a file only if it is open for writing.
     handle = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
         if fcntl is not None:

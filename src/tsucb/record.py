@@ -1,11 +1,11 @@
-"""Records: classes of settings that are declared once, by their annotated fields.
+"""Records: classes of settings, each declared by its annotated fields alone.
 
     class TSUCB(Policy):
         samples: SampleCount = 100
 
-is a class with a checked constructor, a readable `repr`, and equality and hash that know the class
-and compare arrays by their numbers. The check of a field is a function `check(name, value)` that
-returns the value to keep or raises; it stands in the annotation:
+is a class with a checked constructor and a readable `repr`. Equality and hash depend on the class,
+and on the numbers in arrays. The check of a field is a function `check(name, value)` that returns
+the value to keep, or raises; it stands in the annotation:
 
     SampleCount = Annotated[float, sample_count]
 
@@ -68,19 +68,19 @@ class RecordType(type):
 
 
 def own_hints(cls: type) -> dict[str, Any]:
-    """Return the annotations of the fields that a class itself declares."""
+    """Return the annotations of the fields that a class declares, without inherited ones."""
     names = inspect.get_annotations(cls)
     hints = get_type_hints(cls, include_extras=True) if names else {}
     return {n: hints[n] for n in names if get_origin(hints[n]) is not ClassVar}
 
 
 def checks_of(hint: Any) -> list[Check]:
-    """Return the checks that stand in an annotation."""
+    """Return the checks in an annotation."""
     return [x for x in get_args(hint)[1:] if callable(x)] if get_origin(hint) is Annotated else []
 
 
 class Record(tuple[Any, ...], metaclass=RecordType):
-    """A class of settings or of arrays, made of its annotated fields."""
+    """A named tuple of settings or of arrays, made from annotated fields."""
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _parameters: ClassVar[Mapping[str, Parameter]] = {}
@@ -105,11 +105,11 @@ class Record(tuple[Any, ...], metaclass=RecordType):
 
     @classmethod
     def _make(cls, values: Iterable[Any]) -> Self:
-        """Make a record of the values of all fields, unchecked."""
+        """Return a record with these values of all fields, unchecked."""
         return tuple.__new__(cls, values)
 
     def _asdict(self) -> dict[str, Any]:
-        """Return the values of all fields by name; Numba asks for this of a named tuple."""
+        """Return the values of all fields by name; Numba expects this method of a named tuple."""
         return dict(zip(self._fields, self, strict=True))
 
     def _replace(self, **changes: Any) -> Self:
@@ -117,7 +117,7 @@ class Record(tuple[Any, ...], metaclass=RecordType):
         return self._make((self._asdict() | changes).values())
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments with which the constructor makes this record."""
+        """Return the constructor's arguments for this record."""
         return {name: getattr(self, name) for name in self.__signature__.parameters}
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +164,8 @@ def equal(first: Any, second: Any) -> bool:
 def as_passed(value: Any, default: Any) -> Any:
     """Return a field as a user would pass it.
 
-    An array of equal numbers, or a multiple of the unit matrix, is one number where the default is.
+    Where the default is a number, an array of equal numbers, or a multiple of the unit matrix, is
+    that number.
     """
     if not isinstance(value, np.ndarray):
         return value

@@ -1,8 +1,9 @@
 """The agent: chooses arms, learns from late rewards, saves and loads itself.
 
-`guard` says how it stays whole when a signal handler raises in the middle of a call.
+The module `guard` says how it stays consistent if a signal handler raises in the middle of a call.
 """
 
+import copy
 import math
 import os
 import time
@@ -17,7 +18,7 @@ import numpy as np
 from tsucb.agent import history as histories
 from tsucb.agent import snapshot, storage
 from tsucb.agent.batch import DecisionBatch, decide_many
-from tsucb.agent.decision import ArmEstimates, Decision, Ranking, place_id, share_of_floor
+from tsucb.agent.decision import ArmEstimates, Decision, Ranking, ids_in_log, share_of_floor
 from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard, at_once
 from tsucb.agent.knowledge import plain_name
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 20  # arms in a notebook
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
-_SEVERAL = (list, tuple, np.ndarray, Mapping)  # how the rewards of several places are given
+_SEVERAL = (list, tuple, np.ndarray, Mapping)  # types of the rewards of several places
 
 
 class Agent:
@@ -45,57 +46,57 @@ class Agent:
 
     All methods may be called from many threads. One lock guards everything an agent knows; it is
     held while a decision is computed or a reward learned, not while a context is converted, code is
-    compiled or a file is written. An exception from outside, such as Ctrl-C, finds every call done
-    or not done; only what a context was read as, an arm that came with it, what was drawn at random
-    and the count of a decision that nobody got stay. A call that raises an error of its own has
-    changed nothing.
+    compiled or a file is written. A call that raises an error has changed nothing. A call that is
+    interrupted from outside, as by Ctrl-C, is done or not done; only the columns of its context, an
+    arm that came with it, random draws and the count of a decision that was not returned may stay.
 
     Parameters
     ----------
     arms
-        Names of the arms: strings or integers; or a mapping of names to features, where arms have
-        some that stay the same. Without any, arms come with the decisions, known before or not,
-        with features or without: see `choose`.
+        Names of the arms: strings or integers; or a mapping of names to features, if these stay the
+        same. By default arms come with the decisions, new ones too, with features or without: see
+        `choose`.
     features
         The number of features of a context, or their names if contexts are mappings or tables. By
-        default contexts are read as they come: dictionaries, rows of tables or lists of numbers,
-        with strings and gaps; or none at all. Where the model says it, it is not needed.
+        default the agent reads contexts in any form: dictionaries, rows of tables or lists of
+        numbers, with strings and missing values; or none at all. Not needed with a `model` that
+        knows its number of features.
     model, policy
-        Any of `tsucb.models`, by default `AdaptiveCurves`, for which nothing is to be set, or
+        Any of `tsucb.models`, by default `AdaptiveCurves`, which has nothing to set, or
         `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(1)`
         by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
-        Changes everything random; the same seed and calls give the same decisions. None: arbitrary.
+        Of all randomness: the same seed and calls give the same decisions. None: arbitrary.
     exploration
         ε: this share of decisions plays an arm at random, whatever the policy says (see
         `tsucb.Exploring`). Then `decision.probabilities` is known exactly, and the log can answer
         what other agents would have earned. 0.02 to 0.05 costs little.
     forgetting
-        γ: with every reward, all earlier ones come to count γ times as much (see
+        γ: with every reward, all earlier ones count γ times as much as before (see
         `tsucb.Forgetting`). 1 never forgets; 0.999 remembers about the last 1,000 rewards.
     transformer
         Turns contexts into vectors: anything with scikit-learn's `transform`, which is given a list
         of contexts.
     streaming
-        Also let the transformer learn from every context by its `partial_fit`, before using it.
+        Let the transformer also learn from every context by its `partial_fit`, before using it.
     categories
-        Features whose numbers are codes, such as postcodes, for contexts that the agent reads by
-        itself.
+        Features whose numbers are codes, such as postcodes, if the agent reads contexts in any
+        form.
     max_open
         The most decisions that wait for a reward; beyond it the oldest are dropped.
     most_arms
-        Of an agent whose arms come with the decisions: this many have a memory of their own. Beyond
-        it, the arm that was longest neither chosen nor rewarded gives its place away; what it
-        taught of the others stays.
+        The most arms with a memory of their own, if arms come with the decisions. Beyond it the arm
+        that was longest neither chosen nor rewarded is forgotten; what it taught of the others
+        stays.
     keep_beliefs
-        Keep the belief that a decision was made from with it, so that `decision.probability` is
-        known without a floor too. Slower.
+        Keep the belief of every decision with it, so that `decision.probability` is also known
+        without a floor. Slower.
     log
         Where every decision and every reward is written: a folder for Parquet files, which
         `tsucb evaluate` and `report` read, or a function that is called with a dictionary. See
         `tsucb.agent.DecisionLog`. It is not saved with the agent; give it to `load` again.
     clock
-        Tells the time in seconds, for `expire`.
+        A function that returns the time in seconds, for `expire`.
 
     >>> import tsucb
     >>> agent = tsucb.Agent(arms=["red", "green", "blue"], seed=0)
@@ -109,7 +110,7 @@ class Agent:
     ('green', 'blue', 'yellow')
     """
 
-    # The public entry: a keyword for every choice that a user may make.
+    # Many parameters: this is the public entry, with a keyword for every setting.
     def __init__(
         self,
         arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
@@ -134,14 +135,17 @@ class Agent:
             forgetting=forgetting, transformer=transformer, streaming=streaming,
             categories=categories, most_arms=most_arms, keep_beliefs=keep_beliefs,
         )  # fmt: skip
-        self._set(learner, whole_number("max_open", max_open, least=1), _opened_log(log), clock)
+        self._set(learner, whole_number("max_open", max_open, least=1), log, clock)
 
     def _set(self, learner: Learner, max_open: int, log: Any, clock: Callable[[], float]) -> None:
-        self._learner, self._log, self._clock = learner, log, clock
+        if not callable(clock):
+            raise TypeError(f"clock is a function that returns seconds, not {shown(clock)}")
+        opened = log if log is None or isinstance(log, DecisionLog) else DecisionLog(log)
+        self._learner, self._log, self._clock = learner, opened, clock
         self._open, self._guard = OpenDecisions(learner, max_open), Guard()
         AGENTS.add(self)
 
-    # What it knows
+    # Arms, settings, and what was learned
 
     def __repr__(self) -> str:
         policy = getattr(self.policy, "name", type(self.policy).__name__)
@@ -150,7 +154,7 @@ class Agent:
         return f"<Agent: {size}, {type(self.model).__name__}, {policy}>"
 
     def _repr_html_(self) -> str:
-        """Return the agent as a notebook shows it: what its first arms have earned."""
+        """Return what the first arms have earned as a table for a notebook."""
         with self._guard.alone():
             known = self._learner.prepared()
             rows = [
@@ -168,12 +172,12 @@ class Agent:
 
     @property
     def model(self) -> Model:
-        """What turns rewards into beliefs."""
+        """The model, as wide as the contexts so far."""
         return self._learner.model
 
     @property
     def policy(self) -> Any:
-        """What chooses arms, with its floor."""
+        """The policy, with its floor."""
         return self._learner.policy
 
     @property
@@ -183,12 +187,12 @@ class Agent:
 
     @property
     def most_arms(self) -> int:
-        """The most arms that have a memory of their own, where they come with the decisions."""
+        """The most arms with a memory of their own, if arms come with the decisions."""
         return self._learner.most_arms
 
     @property
     def keep_beliefs(self) -> bool:
-        """Whether decisions keep the belief that they were made from."""
+        """Whether decisions keep their belief."""
         return self._learner.keep_beliefs
 
     @property
@@ -204,26 +208,26 @@ class Agent:
 
     @property
     def log(self) -> Any:
-        """Where decisions and rewards are written, a `DecisionLog`; None without one."""
+        """The `DecisionLog` of decisions and rewards, or None."""
         return self._log
 
     @property
     def open_decisions(self) -> int:
-        """How many decisions wait for a reward; never more than `max_open`."""
+        """The number of decisions that wait for a reward, at most `max_open`."""
         with self._guard.alone():
             return self._open.count()
 
     @property
     def dropped(self) -> int:
-        """How many decisions were dropped because more than `max_open` waited."""
+        """The number of decisions that were dropped because more than `max_open` waited."""
         with self._guard.alone():
             counts = self._learner.prepared().books.counts
             return int(counts[DECISIONS] - counts[CLOSED]) - self._open.places()
 
     def add_arm(self, name: Arm, features: Any = None) -> None:
-        """Add an arm, about which nothing but the prior is known.
+        """Add an arm, which is known by the prior alone.
 
-        `features` are those of the arm, for an agent that was made with features of its arms.
+        `features` are the features of the arm, if the agent was made with features of its arms.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red"], seed=0)
@@ -235,10 +239,10 @@ class Agent:
             self._learner.add_arm(name, features)
 
     def remove_arm(self, name: Arm) -> None:
-        """Forget an arm. Rewards that still come for it are not learned from.
+        """Forget an arm. Later rewards for it are not learned.
 
-        An arm added later under the same name is a new one. Where arms come with the decisions, one
-        that is offered or rewarded again is a new one, too.
+        An arm that is added later under the same name is a new one. So is one that is offered or
+        rewarded again, where arms come with the decisions.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -250,7 +254,7 @@ class Agent:
             self._learner.remove_arm(name)
 
     def follow(self, policy: Any) -> None:
-        """Decide by another policy from now on; what was learned stays.
+        """Decide by another policy from now on; the agent forgets nothing.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -262,7 +266,7 @@ class Agent:
             self._learner.follow(policy)
 
     def describe(self, context: Context) -> list[tuple[str, float]]:
-        """Return the features of a context that are not 0, with their values; learn nothing.
+        """Return the names and values of a context's features that are not 0; learn nothing.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -273,9 +277,9 @@ class Agent:
         return self._learner.reader.describe(context)
 
     def arms_summary(self) -> "pd.DataFrame":
-        """Return one row per arm: pulls, open decisions, mean reward.
+        """Return a data frame with pulls, open decisions and mean reward of every arm.
 
-        `coefficients` has what was learned.
+        `coefficients` returns what was learned.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
@@ -295,10 +299,10 @@ class Agent:
         return table
 
     def changes(self) -> list[NoticedChange]:
-        """Return the last changes of rewards that were noticed, the oldest first.
+        """Return the last changes of rewards that the model noticed, the oldest first.
 
-        Each has the number of rewards after which it was noticed, the arm whose rewards had
-        changed, None for all, and how much what was known before counts since then.
+        Each has the number of rewards before it was noticed, the arm whose rewards had changed,
+        None for all arms, and the weight of earlier rewards since then.
 
         >>> import numpy as np, tsucb
         >>> agent, noise = tsucb.Agent(["red"], seed=0), np.random.default_rng(0)
@@ -311,10 +315,10 @@ class Agent:
             return list(self._learner.prepared().noticed)
 
     def coefficients(self) -> "pd.DataFrame":
-        """Return mean and standard deviation of every parameter of every arm.
+        """Return a data frame with mean and standard deviation of every parameter of every arm.
 
-        One row for each arm and feature; for K-armed models the one parameter is the arm's mean
-        reward. Empty for networks.
+        It has a row for each arm and feature; the only parameter of an arm of a K-armed model is
+        its mean reward. It is empty for networks.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=["age"], seed=0)
@@ -332,13 +336,13 @@ class Agent:
         Parameters
         ----------
         context
-            What is known now: a vector, a mapping of feature names to numbers, or what the
-            transformer takes. For `Linear`, the arms' feature vectors: a matrix with one row per
-            available arm, or a mapping of arms to vectors. Nothing for K-armed models.
+            What is known now: a dictionary of features, a vector, or what the transformer takes.
+            For `Linear`, the arms' feature vectors: a matrix with one row per available arm, or a
+            mapping of arms to vectors. None for K-armed models.
         arms
             The arms available now, all by default: a list of names; or, for models with features
             per arm, a mapping of names to features: dictionaries or vectors. Where arms come with
-            the decisions they need not be known.
+            the decisions, they may be new.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -346,7 +350,7 @@ class Agent:
         'red'
         """
         learner, open, question = self._learner, self._open, None
-        # The common case by itself: all arms, and a vector that needs no reading; all is compiled.
+        # The common case first: all arms, a vector that needs no reading, and compiled code.
         shape = learner.reader.ready if arms is None and learner.known.ready else None
         if type(context) is _ARRAY and context.dtype is _FLOAT and context.shape == shape:
             x = context.tobytes()
@@ -385,10 +389,10 @@ class Agent:
         return decision
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
-        """Choose a list of k different arms, the one to be shown first first.
+        """Choose an ordered list of k different arms.
 
-        The policy chooses among all arms, then among those that are left, and so on; see
-        `tsucb.agent.Ranking`. `reward` takes a reward for every place.
+        The policy chooses the first among all arms, the second among those that are left, and so
+        on; see `tsucb.agent.Ranking`. `reward` takes a reward for every place.
 
         Parameters
         ----------
@@ -422,15 +426,16 @@ class Agent:
         return ranking
 
     def choose_many(self, contexts: Any, arms: Any = None) -> DecisionBatch:
-        """Choose an arm for each of several contexts, all from what is known now.
+        """Choose an arm for each of several contexts, without learning in between.
 
-        The same as choosing one by one, faster. The result is a sequence of decisions, and has
-        arrays of all `arms`, `ids` and `probabilities`; its `table()` is a data frame.
+        It makes the same choices as one `choose` for each, faster. The result is a sequence of
+        decisions, and has arrays of all `arms`, `ids` and `probabilities`; its `table()` is a data
+        frame.
 
         Parameters
         ----------
         contexts
-            A matrix with one row each, a table, or a list of contexts.
+            A matrix with a row per context, a table, or a list of contexts.
         arms
             The arms available now, as in `choose`, the same for all.
 
@@ -443,14 +448,14 @@ class Agent:
         if not hasattr(contexts, "__len__"):
             if not isinstance(contexts, Iterable):
                 kind = kind_of(contexts)
-                raise TypeError(f"contexts are a matrix, a table or a list of them, not a {kind}")
+                raise TypeError(f"contexts are a matrix, a table or a list of them, not {kind}")
             contexts = list(contexts)
         learner = self._learner
         question = learner.ask(contexts, arms, many=True)
         now = self._now()
         with self._guard.alone():
             known, offer, values, reading = learner.resolve(question)
-            decisions, counts = decide_many(known, values, offer, now)
+            decisions, counts = decide_many(known, values, offer, now, self._log is not None)
             learner.adopt(reading, known)
             batch = OpenBatch(
                 decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
@@ -470,10 +475,10 @@ class Agent:
         return decisions
 
     def estimate(self, context: Context = None, arms: Any = None) -> ArmEstimates:
-        """Return what the agent believes of every arm in this context, and would choose next.
+        """Return what the agent believes of every arm in this context, and what it would choose.
 
-        Means, radii and ratios, as the next `choose` would see them. Nothing is decided, opened,
-        drawn or learned, not even which features there are.
+        The result has the means, radii and ratios of the next `choose`. The agent does not change:
+        nothing is opened, drawn or learned, not even new features.
 
         Parameters
         ----------
@@ -496,10 +501,10 @@ class Agent:
         return ArmEstimates(**vars(decision.explain()))
 
     def propose(self, context: Context = None, arms: Any = None) -> Decision:
-        """Choose an arm and remember nothing of it: no decision waits, no context was learned.
+        """Choose an arm without opening a decision or learning the context; its id is empty.
 
-        For applications that keep a log of their own which everything can be learned from again:
-        they propose, write the decision to the log, and then `record` it. Its id is empty.
+        For applications that can replay a log of their own: they propose, write the decision to the
+        log, and then `record` it.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -521,12 +526,12 @@ class Agent:
         self, id: str, context: Context, arm: Arm, features: Any = None, *,
         time: float | None = None,
     ) -> None:  # fmt: skip
-        """Open a decision that was made elsewhere, under an id of its own.
+        """Open a decision that was made elsewhere, under a given id.
 
         Parameters
         ----------
         id
-            Any string that no open decision has.
+            Any string that is not the id of an open decision.
         context, arm, features
             As in `update`.
         time
@@ -553,7 +558,7 @@ class Agent:
     def _place_one(
         self, reading: Any, context: Context, arm: Arm, features: Any
     ) -> tuple[int, bytes]:
-        """Accept the context of one arm; return the arm's column, and the row."""
+        """Accept the context of one arm; return the arm's column and the row."""
         learner = self._learner
         if not learner.reader.is_current(reading):
             reading = learner.read_one(context, arm, features)
@@ -566,20 +571,21 @@ class Agent:
     def reward(self, id: str, reward: Any) -> bool:
         """Learn the reward of a decision, in the context in which it was made, and close it.
 
-        Rewards may come in any order. True if it was learned; False if its arm was listed, and
-        removed in the meantime. A second reward, or one for an expired, dropped or unknown
+        Rewards may come in any order. Return True if it was learned, False if the arm was listed
+        and has been removed since. A second reward, or one for an expired, dropped or unknown
         decision, raises `UnknownDecision` and changes nothing.
 
         A list that `rank` made takes the rewards of its places in their order: a sequence, with
-        None for a place that nobody looked at, as are those it is too short for; or a mapping of
-        arms to rewards. What was not looked at teaches nothing. True if anything was learned.
+        None for a place that nobody looked at, and perhaps shorter than the list; or a mapping of
+        arms to rewards. Nothing is learned for a place without a reward. Return True if any reward
+        was learned.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
         >>> agent.reward(agent.choose({"age": 31}).id, 1.0)
         True
         """
-        # To ask whether a float is a mapping takes long.
+        # Checking whether a float is a mapping takes long.
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else self._learner.check_reward(reward)
         open = self._open
@@ -590,8 +596,8 @@ class Agent:
                 open.unfold()
             decision = (type(id) is str and open.get(id)) or open.find(id)
             if type(decision[2]) is tuple:
-                values = self._rewards_of(id, decision[2], reward)
-                learned = open.settle([id], values) > 0
+                value = self._rewards_of(id, decision[2], reward)
+                learned = open.settle([id], value) > 0
             elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
@@ -599,13 +605,13 @@ class Agent:
             else:
                 learned = open.reward(id, decision, value)
         if self._log is not None:
-            places = {place_id(id, n): x for n, x in enumerate(values)} if several else {id: value}
-            seen = {id: value for id, value in places.items() if not math.isnan(value)}
-            self._log.closed(seen, self._now())
+            ids = ids_in_log(id, decision[2])
+            places = zip(ids, value if several else [value], strict=True)
+            self._log.closed({id: x for id, x in places if not math.isnan(x)}, self._now())
         return learned
 
     def _rewards_of(self, id: str, names: tuple[Arm, ...], given: Any) -> list[float]:
-        """Return the reward of every place of a list, NaN where nobody looked."""
+        """Return the reward of every place of a list, NaN for a place without one."""
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
             if unknown:
@@ -629,15 +635,15 @@ class Agent:
     def reward_many(self, ids: Sequence[str] | DecisionBatch, rewards: Any) -> int:
         """Learn the rewards of several decisions, in their order, and close them.
 
-        All or none: an id that is not open, or twice among them, raises `UnknownDecision` and
-        nothing changes. Returns how many were learned; those of removed arms are not.
+        All or none: an id that is not open, or given twice, raises `UnknownDecision` and nothing
+        changes. Return how many were learned; those of removed arms are not.
 
         Parameters
         ----------
         ids
-            Of the decisions, however they were made; or what `choose_many` returned.
+            The ids of any open decisions, or the result of `choose_many`.
         rewards
-            One each.
+            A reward for each.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
@@ -645,8 +651,8 @@ class Agent:
         >>> agent.reward_many(ids, [0.5, 1.0])
         2
         """
-        if isinstance(ids, str | bytes):
-            raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one")
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one id")
         batch = ids if isinstance(ids, DecisionBatch) else None
         listed: Any = ids if batch is not None else list(ids)
         values = self._learner.check_rewards(rewards)
@@ -675,21 +681,20 @@ class Agent:
         """
         with self._guard.alone():
             self._open.unfold()
-            self._open.find(id)
-            self._open.close([id])
-        if self._log is not None:
-            self._log.closed({id: None}, self._now(), expired=True)
+            closed = {id: self._open.find(id)[2]}
+            self._open.close(closed)
+        self._log_expired(closed, None)
 
     def expire(self, older_than: float | timedelta, reward: float | None = None) -> int:
-        """Close the decisions older than this many seconds, and return how many there were.
+        """Close the decisions older than this many seconds, and return their number.
 
         Parameters
         ----------
         older_than
-            Age in seconds, or a `timedelta`.
+            The age in seconds, or a `timedelta`.
         reward
-            What their arms are taken to have earned, such as 0 for "no click came"; None to learn
-            nothing from them.
+            The reward to learn for each of them, such as 0 for "no click came"; None to learn
+            nothing.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0, clock=lambda: 0.0)
@@ -707,19 +712,20 @@ class Agent:
             self._open.unfold()
             old = {id: each[2] for id, each in self._open.items() if each[1] < before}
             self._open.close(old, value)
-        if self._log is not None and old:
-            closed: list[str] = []
-            for id, arm in old.items():
-                places = range(len(arm)) if isinstance(arm, tuple) else ()
-                closed += [place_id(id, place) for place in places] or [id]
-            self._log.closed(dict.fromkeys(closed, value), self._now(), expired=True)
+        self._log_expired(old, value)
         return len(old)
+
+    def _log_expired(self, closed: Mapping[str, Any], reward: float | None) -> None:
+        """Write decisions, given by id and arm or arms, that were closed with this reward."""
+        if self._log is not None and closed:
+            ids = [each for id, arm in closed.items() for each in ids_in_log(id, arm)]
+            self._log.closed(dict.fromkeys(ids, reward), self._now(), expired=True)
 
     def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
         """Learn from an observation that was no decision of this agent.
 
-        For `Linear` the context is the feature vector of the arm; for `HybridLinear` that of the
-        arm are its `features`.
+        For `Linear` the context is the feature vector of the arm; for `HybridLinear` the arm has
+        `features` beside the context.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -743,16 +749,16 @@ class Agent:
             A table (pandas, polars, or a mapping of columns) with the columns `arm`, `reward` and
             one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
             For `HybridLinear` four: contexts, arms, features of the arms, rewards.
-            Or the path of a Parquet file, or of a folder of them, which are read in pieces, in the
-            order of their names, twice: all of it is checked first.
+            Or the path of a Parquet file or of a folder of them, in the order of their names; they
+            are read twice, in pieces: all of them are checked first.
         arm, reward
             Names of the columns.
         features
             For `HybridLinear`: the columns that are features of the arm, not of the context.
         cluster
             With a path: the address of a Dask scheduler, or a client. Its workers, which must see
-            the same files, learn one file each, and what they learned is merged; the agent must not
-            be used meanwhile. For models that can be merged.
+            the same files, learn one file each, and the results are merged; the agent must not be
+            used meanwhile. For models that can be merged.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -782,28 +788,30 @@ class Agent:
     # Files
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write a page about what the decision log holds, to look at in a browser.
+        """Write a page about the decision log, to look at in a browser.
 
-        Reward over time, beside the floor's decisions as control; the share of every arm; how much
-        is explored; whether the belief is calibrated; late and missing rewards; drift of contexts;
-        changes of rewards that were noticed.
+        It shows reward over time, beside the floor's decisions as control; the share of every arm;
+        how much is explored; whether the belief is calibrated; late and missing rewards; drift of
+        contexts; changes of rewards that were noticed.
 
         >>> import tsucb
         >>> tsucb.Agent(["red", "blue"], seed=0).report("page.html")
         Traceback (most recent call last):
-        ValueError: a report is made from the decision log; make the agent with log=…
+        ValueError: a report is made from a folder of the decision log; make the agent with log=…
         """
         from tsucb.logs.report import report
 
         if self._log is None or self._log.folder is None:
-            raise ValueError("a report is made from the decision log; make the agent with log=…")
+            raise ValueError(
+                "a report is made from a folder of the decision log; make the agent with log=…"
+            )
         report(self._log.folder, path, self.changes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file: settings, what was learned, open decisions, randomness.
+        """Write everything to one file: settings, what was learned, open decisions, random stream.
 
-        The file is there whole or not at all, whatever happens meanwhile; it may also be called
-        from a signal handler. A transformer is not saved; `load` asks for it.
+        Whatever happens, there is the whole new file or the old one. A signal handler may call
+        this, too. A transformer is not saved: give it to `load` again.
 
         >>> import tempfile, tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -812,11 +820,11 @@ class Agent:
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb").arms
         ('red', 'blue')
         """
-        with self._guard.writing():  # so that an older state never takes the place of a newer one
+        with self._guard.writing():  # so that an older state never replaces a newer one
             storage.write(path, *self._hold().parts())
 
     def to_bytes(self) -> bytes:
-        """Return what `save` writes to a file, for applications that keep it elsewhere.
+        """Return the bytes that `save` writes to a file, for applications that keep them elsewhere.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -826,13 +834,13 @@ class Agent:
         return self._hold().to_bytes()
 
     def _hold(self) -> snapshot.Held:
-        """Return what is known now, to be written down without the lock."""
+        """Return everything that is known now; it can be written without the lock."""
         with self._guard.lock:
             return snapshot.held(self._learner, self._open)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> "Agent":
-        """Return the agent that `to_bytes` was called on.
+        """Return the agent in the bytes that `to_bytes` returned.
 
         >>> import tsucb
         >>> data = tsucb.Agent(["red", "blue"], seed=0).to_bytes()
@@ -845,19 +853,20 @@ class Agent:
     def _restored(
         cls, source: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any],
         given: tuple[Any, Any, Any] = (None, None, None), clock: Callable[[], float] = time.time,
+        log: Any = None,
     ) -> "Agent":  # fmt: skip
-        """Return the agent in plain values and arrays; given are model, policy and transformer."""
+        """Return the agent in these values; `given` are model, policy and transformer, or None."""
         learner, open, max_open = snapshot.restored(source, values, arrays, *given)
         agent = cls.__new__(cls)
-        agent._set(learner, max_open, None, clock)
+        agent._set(learner, max_open, log, clock)
         agent._open.update(open)
         return agent
 
     def digest(self) -> str:
         """Return a hash of everything learned and open, not of the random stream.
 
-        Agents that recorded the same decisions and learned the same rewards, in the same order and
-        on the same kind of machine, have the same.
+        It is the same for agents that recorded the same decisions and learned the same rewards, in
+        the same order and on the same kind of machine.
 
         >>> import tsucb
         >>> one, two = (tsucb.Agent(["red", "blue"], seed=seed) for seed in (0, 1))
@@ -877,20 +886,20 @@ class Agent:
         log: Any = None,
         clock: Callable[[], float] = time.time,
     ) -> "Agent":
-        """Return the agent that a file holds; it decides as the saved one would have.
+        """Return the agent in a file; it decides as the saved agent would have.
 
         Parameters
         ----------
         path
-            A file that `save` wrote. Any other, a damaged one, one of a newer version or of other
-            settings raises a `ValueError` that says so.
+            A file that `save` wrote. A damaged file, one of a newer version, one with other
+            settings, or any other file raises a `ValueError` that says so.
         model, policy
-            What the file must have been saved with. Needed only for classes of your own, which a
+            The ones that the agent was saved with. Needed only for classes of your own, which a
             file cannot contain.
         transformer
-            The one that the agent was made with; needed if there was one.
+            The one that the agent was saved with; needed if there was one.
         log, clock
-            As when an agent is made.
+            As in the constructor.
 
         >>> import tempfile, tsucb
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -898,19 +907,18 @@ class Agent:
         ...     tsucb.Agent.load(f"{folder}/agent.tsucb")
         <Agent: 2 arms, AdaptiveCurves, TS-UCB(1)>
         """
-        agent = cls._restored(path, *storage.read(path), (model, policy, transformer), clock)
-        agent._log = _opened_log(log)
-        return agent
+        given = model, policy, transformer
+        return cls._restored(path, *storage.read(path), given, clock, log)
 
     def reseed(self, seed: int | None = None, *, ids: bool = True) -> None:
-        """Draw differently from now on: for a copy, so that two agents do not explore in step.
+        """Use another random stream from now on, so that a copy does not explore in step.
 
         Parameters
         ----------
         seed
             A whole number of at least 0; None: arbitrary.
         ids
-            Whether decisions get other ids, too; not needed where these come from elsewhere.
+            Whether decisions get other ids, too; not needed if all ids come from `record`.
 
         >>> import copy, tsucb
         >>> agent = tsucb.Agent(["red", "blue"], seed=0)
@@ -921,23 +929,18 @@ class Agent:
             self._start_new_stream(seed, ids)
 
     def _start_new_stream(self, seed: int | None = None, ids: bool = True) -> None:
-        """Do what `reseed` does; the child of a fork calls it in the middle of anything."""
+        """Do what `reseed` does; the child of a fork calls it, perhaps in the middle of a call."""
         self._learner.reseed(seed)
         if ids:
             word = self._learner.rng.bit_generator.random_raw()
             self._learner.known.books.checksum[0] ^= np.uint64(word)
 
-    def __copy__(self) -> "Agent":
-        """Return another agent that decides alike, until one of them is reseeded; no log."""
-        restore, arguments = self.__reduce__()
-        copy: Agent = restore(*arguments)
-        return copy
-
     def __deepcopy__(self, memo: Any) -> "Agent":
-        return self.__copy__()
+        return copy.copy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        held = self._hold()  # with the model of that moment: another thread may widen it just after
+        """Let copies and pickles decide alike, until one of them is reseeded; they have no log."""
+        held = self._hold()  # with its own model: another thread may widen the agent's just after
         given = held.known.model, held.known.policy, self._learner.reader.transformer
         return type(self)._restored, ("the copy", *held.parts(), given, self._clock)
 
@@ -956,13 +959,6 @@ def check_time(time: Any) -> float:
     return seconds
 
 
-def _opened_log(log: Any) -> Any:
-    """Return the decision log at a path, or the one that calls a function."""
-    if log is None:
-        return None
-    return log if isinstance(log, DecisionLog) else DecisionLog(log)
-
-
 def _context_to_log(context: Context, arms: Any) -> Context:
-    """Return what a log keeps of a context: with the features of the arms, if they have any."""
+    """Return the context for a log, with the features of the arms if they are given."""
     return {"context": context, "arms": arms} if isinstance(arms, Mapping) else context

@@ -1,8 +1,8 @@
 """Many decisions at once, in a few calls of compiled code.
 
-Where a model can say what it predicts at many contexts in one pass over its matrices, and most
-linear ones can, a decision of a batch costs little more than its share of a product of matrices.
-The decisions are those that would be made one by one, up to the rounding of that product.
+Most linear models can predict many contexts in one pass over their matrices; then a decision of a
+batch costs little more than its share of a product of matrices. The decisions are the same as one
+by one, up to the rounding of that product.
 """
 
 import functools
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2048  # contexts at a time
-MOST_SEEN = 2**25  # numbers: beyond 256 MB, what was seen of every arm is not kept
+MOST_SEEN = 2**25  # numbers that the policy saw of arms, 256 MB: without a log more are not kept
 
 # The C library returns freed memory to the system and gets it back page by page, which can take as
 # long as the decisions of a batch. Once a block of some megabytes was freed, it keeps that much
@@ -52,14 +52,14 @@ np.empty(2**19)
 class SeenMoments:
     """What the policy saw of beliefs whose estimate is the mean and whose radius is the std.
 
-    Half of the numbers that `next_arm_seen` writes, in the arrays in which they were computed:
-    copying them to new memory would take longer than computing them. An index returns all numbers
-    of one decision.
+    It keeps half of the numbers that `next_arm_seen` writes, in the arrays in which they were
+    computed: a copy would take longer than computing them. An index returns all numbers of a
+    decision.
     """
 
     def __init__(self, reasons: Floats) -> None:
         self.reasons = reasons  # (N, 2) target and favourite
-        self.pieces: list[tuple[Floats, Floats]] = []  # means and standard deviations, PIECE rows
+        self.pieces: list[tuple[Floats, Floats]] = []  # means and deviations of PIECE rows each
 
     def __getitem__(self, index: int) -> Floats:
         mean, std = (array[index % PIECE] for array in self.pieces[index // PIECE])
@@ -69,10 +69,10 @@ class SeenMoments:
 class DecisionBatch(Sequence[Decision]):
     """Several decisions made at once: arrays, and a sequence of `Decision`.
 
-    `time` is when they were made.
+    `time` is the time by the agent's clock.
     """
 
-    # An argument for each array that `choose_many` has made, and what the decisions share.
+    # A parameter for each array that `choose_many` computes, and for what the decisions share.
     def __init__(
         self, numbers: Integers, checksums: Checksums, offer: Offer, places: Integers,
         favourites: Integers, seen: Any, time: float, beliefs: Sequence[Any] = (),
@@ -80,8 +80,8 @@ class DecisionBatch(Sequence[Decision]):
         self.numbers, self.checksums, self.time = numbers, checksums, time  # of the ids
         for array in (numbers, checksums, places):  # the agent keeps them, too
             array.flags.writeable = False
-        # Of each decision: the index of its arm, and of the policy's favourite, which is -1 - i for
-        # first pulls; what was seen of all arms, and the belief, where they were kept.
+        # For each decision the index of its arm, and of the policy's favourite i, -1 - i for first
+        # pulls; what the policy saw of all arms, and the belief, where they were kept.
         self.places, self._offer, self._favourites = places, offer, favourites
         self._seen, self._beliefs = seen, beliefs
 
@@ -99,7 +99,7 @@ class DecisionBatch(Sequence[Decision]):
 
     @property
     def probabilities(self) -> Floats:
-        """(N,) with which each arm was chosen; NaN where it is not known."""
+        """(N,) the probability with which each arm was chosen; NaN where it is not known."""
         if self._beliefs:
             return np.array([known_probability(decision) for decision in self])
         share = share_of_floor(self._offer.policy)
@@ -118,7 +118,10 @@ class DecisionBatch(Sequence[Decision]):
     def __getitem__(self, index: int | slice) -> Decision | list[Decision]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
+        try:
+            i = range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"there is no decision {index} in a batch of {len(self)}") from None
         id = decision_id(int(self.numbers[i]), int(self.checksums[i]))
         arm = self._offer.names[self.places[i]]
         seen = b"" if self._seen is None else self._seen[i].tobytes()
@@ -150,7 +153,7 @@ class DecisionBatch(Sequence[Decision]):
 
 
 def known_probability(decision: Decision) -> float:
-    """Return the probability of a decision, NaN where it is not known."""
+    """Return the probability of a decision; NaN if it is not known."""
     try:
         return decision.probability
     except ValueError:
@@ -158,11 +161,12 @@ def known_probability(decision: Decision) -> float:
 
 
 def decide_many(
-    known: Knowledge, values: Floats, offer: Offer, now: float
+    known: Knowledge, values: Floats, offer: Offer, now: float, keep_seen: bool = False
 ) -> tuple[DecisionBatch, Kept]:
-    """Decide for every context, of finite numbers; return also the counts after it.
+    """Return decisions for all contexts, which are finite, and the counts after them.
 
-    Nothing has changed: `take_counts` of the machine takes those counts over.
+    Nothing has changed: `take_counts` of the machine makes these counts its own. What the policy
+    saw is kept up to MOST_SEEN numbers, or all of it with `keep_seen`.
     """
     books, machine, count = known.books, known.machine, len(values)
     machine.has_decided_many = True
@@ -172,7 +176,7 @@ def decide_many(
     checksums = np.zeros(count, dtype=np.uint64)
     numbers = np.arange(1, count + 1) + books.counts[DECISIONS]
     beliefs: list[Any] = []
-    given = contexts, offer.columns, places, checksums
+    arguments = contexts, offer.columns, places, checksums
     if isinstance(machine, PlainMachine):
         seen: Any = np.empty((count, 4 * offer.columns.size + 2))
         for one in (slice(i, i + 1) for i in range(count)):
@@ -182,7 +186,8 @@ def decide_many(
             beliefs.append(machine.belief)
         favourites[:] = favourites_of(seen)
     else:
-        seen = _decide_compiled(known, aside, *given, favourites)
+        kept = keep_seen or count * (4 * offer.columns.size + 2) <= MOST_SEEN
+        seen = _decide_compiled(known, aside, *arguments, favourites, kept)
     return DecisionBatch(
         numbers, checksums, offer, places, favourites, seen, now,
         beliefs if any(belief is not None for belief in beliefs) else (),
@@ -190,39 +195,39 @@ def decide_many(
 
 
 def favourites_of(seen: Floats) -> Integers:
-    """Return the policy's favourite in every row of what was seen; -1 - i for first pulls."""
+    """Return the policy's favourite in every row of what it saw; -1 - i for first pulls."""
     favourites = seen[:, 1].astype(np.int64)
     return np.where(np.isnan(seen[:, 2]), -1 - favourites, favourites)
 
 
 def _decide_compiled(
     known: Knowledge, aside: Kept, contexts: Floats, columns: Integers, places: Integers,
-    checksums: Checksums, favourites: Integers,
+    checksums: Checksums, favourites: Integers, kept: bool,
 ) -> Any:  # fmt: skip
-    """Decide by compiled code, some contexts at a time; return what was seen, if it is not much."""
+    """Decide by compiled code, some contexts at a time; return what the policy saw if `kept`."""
     model, machine, count = known.model, known.machine, len(contexts)
     predicts = offers(predicted_belief, type(model)) and model.initial_pulls == 0
-    kept = count * (4 * columns.size + 2) <= MOST_SEEN
     wide = 2 if predicts else 4 * columns.size + 2
     seen = np.empty((count, wide)) if kept or predicts else np.empty((min(count, PIECE), wide))
     moments = SeenMoments(seen)
     for begin in range(0, count, PIECE):
         part = slice(begin, min(begin + PIECE, count))
-        given = np.ascontiguousarray(contexts[part]), columns, places[part], checksums[part]
+        some = np.ascontiguousarray(contexts[part])
+        arguments = some, columns, places[part], checksums[part], aside
         if predicts:
-            piece = model.predictions(known.state, flushed_rows(given[0]), columns)
-            machine.choose_rows(*given, aside, seen[part], *piece)
+            piece = model.predictions(known.state, flushed_rows(some), columns)
+            machine.choose_rows(*arguments, seen[part], *piece)
             moments.pieces += [piece] if kept else []
             favourites[part] = seen[part][:, 1]
         else:
             room = seen[part] if kept else seen[: part.stop - begin]
-            machine.decide_rows(*given, aside, room)
+            machine.decide_rows(*arguments, room)
             favourites[part] = favourites_of(room)
     return (moments if predicts else seen) if kept else None
 
 
 def flushed_rows(rows: Floats) -> Floats:
-    """Return `flush_tiny` of a matrix stored by rows; itself where that changes nothing."""
+    """Return `flush_tiny` of a matrix stored by rows, or the matrix itself if that is equal."""
     tiny: bool = any_tiny(rows.reshape(-1))
     return np.asarray(flush_tiny(rows)) if tiny else rows
 
@@ -236,12 +241,12 @@ def any_tiny(values):  # type: ignore[no-untyped-def]
     return count > 0
 
 
-# Compiled code takes every array that it reads or writes as an argument of its own.
+# Many parameters, because compiled code is given every array that it reads or writes.
 def _choose_rows(deciding, contexts, columns, places, checksums, aside, reasons, mean, std):  # type: ignore[no-untyped-def]
-    """Decide as `_decide_rows` of `machine`, from means and deviations that were predicted."""
+    """Decide like `machine._decide_rows`, but from predicted means and deviations."""
     model, state = deciding.learning.model, deciding.learning.state
     policy, rng = deciding.policy, deciding.stream.rng
-    # No counting of references to the rows of these.
+    # So that references to their rows are not counted.
     contexts, columns, reasons = borrowed(contexts), borrowed(columns), borrowed(reasons)
     mean, std = borrowed(mean), borrowed(std)
     for i in range(places.size):

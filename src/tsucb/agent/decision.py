@@ -1,4 +1,4 @@
-"""Decisions of a live agent, one or a list, and why they were made."""
+"""Decisions of an agent, single and ranked lists, and what the policy saw when it made them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 class Decision:
     """The arm to play now, and the id under which to report its reward.
 
-    `id` is a string; `arm` is the name of the arm; `time` is when the agent's clock said it was
-    made. `explain()` says why.
+    `id` is a string; `arm` is the name of the arm; `time` is the time by the agent's clock.
+    `explain()` says why this arm was chosen, and `seen` holds the same as bytes, which
+    `Explanation.of` reads.
     """
 
-    __slots__ = ("_belief", "_offer", "_seen", "arm", "id", "time")
+    __slots__ = ("_belief", "_offer", "arm", "id", "seen", "time")
 
     def __init__(
         self, id: str, arm: Arm, offer: Offer, seen: bytes, belief: Belief | None, time: float
@@ -37,16 +38,16 @@ class Decision:
         self.arm = arm
         self._offer = offer
         # 4n + 2 numbers: the target, the favourite, then every arm's mean, std, estimate and
-        # radius; NaN for first pulls.
-        self._seen = seen
-        self._belief = belief  # if the agent keeps them
+        # radius; NaN for first pulls. Empty in a large batch.
+        self.seen = seen
+        self._belief = belief  # if the agent keeps beliefs
 
     def __repr__(self) -> str:
         return f"Decision(id={self.id!r}, arm={self.arm!r})"
 
     def _repr_html_(self) -> str:
         line = html_table(["id", "arm"], [[self.id, str(self.arm)]])
-        return line + (self.explain()._repr_html_() if self._seen else "")
+        return line + (self.explain()._repr_html_() if self.seen else "")
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -55,8 +56,8 @@ class Decision:
 
     @property
     def favourite(self) -> Arm:
-        """The policy's own choice: another arm than `arm` only where the floor drew that one."""
-        return self._offer.names[int(np.frombuffer(self._seen, count=2)[1])]
+        """The policy's own choice; `arm` is another one only if the floor drew it at random."""
+        return self._offer.names[int(self._numbers()[1])]
 
     @property
     def probability(self) -> float:
@@ -67,17 +68,15 @@ class Decision:
     def probabilities(self) -> dict[Arm, float]:
         """The probability with which each available arm was chosen.
 
-        With a floor (`Agent(exploration=…)`) exact for every model and policy, given what the
-        policy itself drew: (1 − ε) [arm is the favourite] + ε / K. Without one it is the policy's
-        probability given its belief, known where the agent has `keep_beliefs=True`; then most of
-        them are close to 0 or 1, and a log of them says little about other policies.
+        With a floor (`Agent(exploration=…)`) they are exact for every model and policy, given the
+        policy's own draws: (1 − ε) [arm is the favourite] + ε / K. Without a floor they are the
+        policy's probabilities given its belief, and known if the agent has `keep_beliefs=True`.
+        Most of those are close to 0 or 1, so a log of them says little about other policies.
         """
         return dict(zip(self._offer.names, self._chances().tolist(), strict=True))
 
     def _chances(self) -> Floats:
-        if not self._seen:
-            raise ValueError("for a batch of this size, `DecisionBatch.probabilities` has them all")
-        _, favourite, mean = np.frombuffer(self._seen, count=3)
+        _, favourite, mean = self._numbers()[:3]
         share = share_of_floor(self._offer.policy)
         if share == 0.0 and not math.isnan(mean):
             if self._belief is None:
@@ -93,27 +92,27 @@ class Decision:
         return chances
 
     def explain(self) -> "Explanation":
-        """Return what the policy saw of every arm that was available, as it was then.
+        """Return what the policy saw of every available arm when it decided.
 
         >>> import tsucb
         >>> agent = tsucb.Agent(["red", "blue"], features=1, seed=0)
         >>> agent.choose([1.0]).explain().arms
         ('red', 'blue')
         """
-        if not self._seen:
-            raise ValueError(
-                "for a batch of this size, what was seen of every arm is not kept; decide for "
-                "fewer contexts at a time"
-            )
         names, _, policy, changes = self._offer
-        weighed = getattr(policy, "target_name", "target")
-        made = Explanation.of(names, self.arm, str(policy), weighed, self._seen)
+        target_name = getattr(policy, "target_name", "target")
+        seen = self._numbers().tobytes()
+        made = Explanation.of(names, self.arm, str(policy), target_name, seen)
         return replace(made, changes=changes)
 
-    @property
-    def seen(self) -> bytes:
-        """What `explain` is made from, as bytes; `Explanation.of` reads them."""
-        return self._seen
+    def _numbers(self) -> Floats:
+        """Return the numbers in `seen`; raise ValueError if it was not kept."""
+        if not self.seen:
+            raise ValueError(
+                "for a batch of this size, what the policy saw of every arm is not kept; decide "
+                "for fewer contexts at a time, or use `DecisionBatch.probabilities`"
+            )
+        return np.frombuffer(self.seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,18 +122,18 @@ class Explanation:
     Parameters
     ----------
     arms, chosen
-        The n arms that were available, and which of them was chosen, as an index.
+        The n arms that were available, and the index of the chosen one.
     policy
         The policy's name.
     mean, std, estimate, radius
-        The belief about every arm's mean reward (n,); see `tsucb.beliefs`. NaN for the first pulls
-        of an arm that a model asks for, which no belief decides.
+        The belief about every arm's mean reward (n,); see `tsucb.beliefs`. NaN for first pulls,
+        which a model asks for before it has beliefs.
     target, target_name
-        What the arm was weighed against, and what it is: f̃ for TS-UCB, the sampled mean reward of
-        the best arm; NaN for policies that weigh nothing.
+        The number that the arms were compared with, and its name: f̃ for TS-UCB, the sampled mean
+        reward of the best arm; NaN for policies that have none.
     favourite
-        What the policy itself would have played, as an index: not the chosen arm where a floor had
-        another played at random. The chosen one by default.
+        The index of the policy's own choice, by default the chosen arm: another one if a floor
+        played an arm at random.
     changes
         Changes of rewards that the model had noticed before.
     """
@@ -168,6 +167,7 @@ class Explanation:
 
     @property
     def _own(self) -> int:
+        """The index of the policy's own choice."""
         return self.chosen if self.favourite is None else self.favourite
 
     @property
@@ -176,7 +176,7 @@ class Explanation:
 
     @property
     def ratio(self) -> Floats:
-        """Ψ(a) = (f̃ − estimate) / radius, of which TS-UCB plays the smallest (n,).
+        """Ψ(a) = (f̃ − estimate) / radius of every arm (n,); TS-UCB plays the smallest.
 
         Minus infinity for arms that go first: never tried, or certainly as good as f̃. NaN for
         policies other than TS-UCB.
@@ -191,15 +191,15 @@ class Explanation:
 
     @property
     def alpha(self) -> float:
-        """α_t, the UCB factor this decision amounts to: it maximises estimate + α_t · radius.
+        """α_t, the UCB factor of this decision: its arm maximises estimate + α_t · radius.
 
-        Equation (3) of Baek and Farias (2023); equal to the ratio of the chosen arm, or of the
-        favourite where chance took another.
+        Equation (3) of Baek and Farias (2023): the ratio of the chosen arm, or of the favourite if
+        the floor played another arm.
         """
         return float(self.ratio[self._own])
 
     def table(self) -> "pd.DataFrame":
-        """Return one row per arm: mean, std, estimate, radius, ratio, and which was chosen."""
+        """Return a data frame with mean, std, estimate, radius, ratio of every arm, and a mark."""
         require("tables", "pandas")
         import pandas as pd
 
@@ -246,7 +246,7 @@ class Explanation:
 
 
 class ArmEstimates(Explanation):
-    """What an agent believes now; `chosen` is what it would choose next, with the same draws."""
+    """What an agent believes now; `chosen` is the arm that it would choose next."""
 
     _verb = "would choose"
 
@@ -255,21 +255,21 @@ class Ranking:
     """Arms in an order, best first, and the id under which to report their rewards.
 
     The places are filled one after the other: the policy chooses among all arms offered, then among
-    those that are left, and so on, all from what is known now. So the list of TS-UCB is its rule
+    those that are left, and so on, without learning in between. So the list of TS-UCB is its rule
     applied without replacement; each place has its own draw of f̃, over the arms that were left.
-    Each counts as a decision, and all of them have one id.
+    Each place counts as a decision; all have one id.
 
-    `id` is a string, `arms` are the names in their order, `time` is when the agent's clock said the
-    list was made. `explain(place)` says why an arm is where it is, counted from 0.
+    `id` is a string, `arms` are the names in their order, `time` is the time by the agent's clock.
+    `explain(place)` says why an arm has this place, counted from 0.
     """
 
     __slots__ = ("_offer", "_seen", "arms", "id", "places", "time")
 
     def __init__(self, id: str, offer: Offer, places: Integers, seen: Floats) -> None:
         self.id, self.time = id, 0.0
-        self.places = tuple(places.tolist())  # of each arm among those offered
+        self.places = tuple(places.tolist())  # the index of each arm among those offered
         self.arms: tuple[Arm, ...] = tuple(offer.names[place] for place in self.places)
-        # One line per place: what `tsucb.step.next_arm` saw of the arms that were left.
+        # A row for each place: what the policy saw of the arms that were left.
         self._offer, self._seen = offer, seen
 
     def __repr__(self) -> str:
@@ -284,7 +284,7 @@ class Ranking:
         return self._offer.names
 
     def decision(self, place: int) -> Decision:
-        """Return how this place was filled, as a decision among the arms that were left.
+        """Return the decision that filled this place, among the arms that were left.
 
         >>> import tsucb
         >>> ranking = tsucb.Agent(["red", "blue", "green"], features=1, seed=0).rank([1.0], 2)
@@ -296,7 +296,7 @@ class Ranking:
         left = [i for i in range(len(self._offer.names)) if i not in self.places[:place]]
         names = tuple(self._offer.names[i] for i in left)
         seen = self._seen[place, : 4 * len(left) + 2].tobytes()
-        arm, id = self.arms[place], place_id(self.id, place)
+        arm, id = self.arms[place], f"{self.id}#{place}"  # as in `ids_in_log`
         offer = self._offer._replace(names=names, columns=self._offer.columns[left])
         return Decision(id, arm, offer, seen, None, self.time)
 
@@ -316,6 +316,6 @@ def share_of_floor(policy: Any) -> float:
     return policy.epsilon if isinstance(policy, Exploring) else 0.0
 
 
-def place_id(id: str, place: int) -> str:
-    """Return the id under which a log has one place of a list."""
-    return f"{id}#{place}"
+def ids_in_log(id: str, arm: Arm | tuple[Arm, ...]) -> list[str]:
+    """Return the ids in a decision log: that of a decision, or one for each place of a list."""
+    return [f"{id}#{place}" for place in range(len(arm))] if isinstance(arm, tuple) else [id]

@@ -23,7 +23,7 @@ from tsucb.logs.decision_log import FINISHED, JOURNAL, Row, journal_rows, write_
 if TYPE_CHECKING:
     from tsucb.agent.decision import Decision, Explanation
 
-# What goes wrong with rows that cannot be written as text, and with disks.
+# Errors of rows that cannot be written as text, and of disks.
 UNWRITABLE = (OSError, ValueError, TypeError, RecursionError, MemoryError)
 
 
@@ -31,13 +31,13 @@ class DecisionLog:
     """Writes the decisions and rewards of an agent: `Agent(log=…)` makes one.
 
     A row of kind "decision" holds `id`, `time`, `policy`, `context` (JSON), `arms` (those offered),
-    `arm`, `favourite` (what the policy itself would have played), `probabilities` of all arms
-    offered (None where they are not known), `target` (f̃ for TS-UCB), `alpha`, and the `mean` and
-    `std` that the belief had of every arm. A row of kind "reward" holds `id`, `time`, `reward`
-    (None if the decision expired without one) and `expired`. Arms are named by strings.
+    `arm`, `favourite` (the policy's own choice), `probabilities` of all arms offered (None if they
+    are not known), `target` (f̃ for TS-UCB), `alpha`, and `mean` and `std` of the belief about every
+    arm. A row of kind "reward" holds `id`, `time`, `reward` (None if the decision expired without
+    one) and `expired`. Arms are named by strings.
 
-    A row that cannot be written, as when the disk is full, is a warning and no error: `lost` counts
-    them.
+    A row that cannot be written, for example because the disk is full, causes a warning instead of
+    an error; `lost` counts such rows.
 
     Parameters
     ----------
@@ -79,24 +79,23 @@ class DecisionLog:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def _start(self) -> None:
-        """Begin without a journal, and with a lock that no thread of another process holds."""
-        # A signal handler may decide in the middle of a write.
+        """Begin without a journal, with a lock and the number of this process."""
+        # A reentrant lock: a signal handler may call the log in the middle of a write.
         self._lock, self._process = threading.RLock(), os.getpid()
         self._journal: LogJournal | None = None
 
     def decided(self, decisions: "Iterable[Decision]", contexts: Iterable[Any]) -> None:
         """Write decisions, each with the context it was made in."""
-        pairs = zip(decisions, contexts, strict=True)
-        self._write([decision_row(decision, context) for decision, context in pairs])
+        self._write(decision_row, list(zip(decisions, contexts, strict=True)))
 
     def closed(
         self, rewards: Mapping[str, float | None], now: float, *, expired: bool = False
     ) -> None:
-        """Write the rewards of decisions by their ids, None for those closed without one."""
-        self._write([reward_row(id, reward, now, expired) for id, reward in rewards.items()])
+        """Write the rewards of decisions by their ids; None for a decision closed without one."""
+        self._write(reward_row, [(id, reward, now, expired) for id, reward in rewards.items()])
 
     def close(self) -> None:
-        """Make a Parquet file of what is still in the journal. The log can be written to again.
+        """Make a Parquet file of the rows in the journal. The log can still be written to.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -105,14 +104,15 @@ class DecisionLog:
         with self._lock:
             self._finish()
 
-    def _write(self, rows: list[Row]) -> None:
-        """Write rows; count those as lost that could not be written, with a warning."""
-        if not rows:
+    def _write(self, row_of: Callable[..., Row], arguments: list[Any]) -> None:
+        """Write rows made from arguments; warn of those that fail, and count them as lost."""
+        if not arguments:
             return
-        # A caller's function may raise anything; else what a signal handler raises is passed on.
+        # The user's function may raise anything; other errors may come from a signal handler.
         errors = UNWRITABLE if self._call is None else (Exception,)
         written = 0
         try:
+            rows = [row_of(*each) for each in arguments]
             if self._call is not None:
                 for row in rows:
                     self._call(row)
@@ -127,17 +127,18 @@ class DecisionLog:
                 self._journal.write(lines, len(rows))
                 full = self._journal.rows >= self.rows_per_file
         except errors as error:
-            self.lost += len(rows) - written
-            _warn(f"{len(rows) - written} rows of the decision log could not be written: {error}")
+            lost = len(arguments) - written
+            self.lost += lost
+            _warn(f"{lost} rows of the decision log could not be written: {error}")
             return
         try:
             if full:
                 self.close()
-        except UNWRITABLE as error:  # the journal stays and holds the same
+        except UNWRITABLE as error:  # the journal stays, with the same rows
             _warn(f"a journal of the decision log could not be made a Parquet file: {error}")
 
     def _new_path(self) -> Path:
-        """Return the name of a journal of this process's own; names sort by time."""
+        """Return a new path of a journal for this process; paths sort by time."""
         assert self.folder is not None
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         return self.folder / f"{stamp}-{os.getpid()}-{secrets.token_hex(4)}{JOURNAL}"
@@ -146,7 +147,7 @@ class DecisionLog:
         journal = self._journal
         if journal is None or self._process != os.getpid():
             return
-        # If this fails, the journal stays and holds the same.
+        # If this fails, the journal stays, with the same rows.
         self._journal = None
         journal.close()
         if rows := journal_rows(journal.path):
@@ -156,11 +157,11 @@ class DecisionLog:
 
 
 class LogJournal:
-    """A file that lines are appended to, each there whole or not at all while the process lives."""
+    """A file to which lines are appended, all of a call or none while the process lives."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.rows = path, 0
-        # Without a buffer: what was written survives the process.
+        # Without a buffer, so that lines survive the end of the process.
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         self.close = weakref.finalize(self, os.close, self._handle)
 
@@ -195,7 +196,7 @@ def explained_row(
     seen: "Explanation", id: str, time: float, context: Any, favourite: Any,
     chances: Sequence[float] | None,
 ) -> Row:  # fmt: skip
-    """Return what a policy saw when it decided as a row of the log."""
+    """Return the explanation of a decision as a row of the log."""
     arms = [as_utf8(str(arm)) for arm in seen.arms]
     return {
         "kind": "decision",
@@ -221,7 +222,7 @@ def reward_row(id: str, reward: float | None, now: float, expired: bool) -> Row:
 
 
 def as_utf8(text: str) -> str:
-    """Return a text as files hold it: half of a surrogate pair becomes a `?`."""
+    """Return a text that UTF-8 can encode: half of a surrogate pair becomes a `?`."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -244,7 +245,7 @@ def as_json(context: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON does not know as something it does."""
+    """Return a value that JSON cannot hold as one that it can."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

@@ -1,7 +1,8 @@
 """Learn from histories: tables, arrays, and Parquet files too long for one table."""
 
+import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,8 @@ from tsucb.agent.knowledge import known_name, plain_name
 from tsucb.agent.learner import Learner, Lesson
 from tsucb.agent.machine import OBSERVED
 from tsucb.agent.merging import merge
-from tsucb.contexts.readers import Arm, ArmFeatures, Reading, narrow_rows
+from tsucb.checks import shown
+from tsucb.contexts.readers import Arm, Reading, narrow_rows
 from tsucb.extras import require
 from tsucb.logs.parquet import open_parquet, read_errors
 from tsucb.numeric.arrays import Floats
@@ -19,11 +21,11 @@ from tsucb.numeric.arrays import Floats
 if TYPE_CHECKING:
     from tsucb.agent.agent import Agent
 
-ROWS = 50_000  # of a file that are read at a time
+ROWS = 50_000  # rows of a file that are read at a time
 
 
 class History(NamedTuple):
-    """A history that has been checked: contexts and features as given and as read."""
+    """A checked history: contexts and features of arms as given, and their reading."""
 
     contexts: Any
     features: Any
@@ -35,12 +37,14 @@ class History(NamedTuple):
 def observations(
     learner: Learner, history: Any, arm: str, reward: str, features: Sequence[str]
 ) -> History:
-    """Return a history, checked; see `Agent.fit`. Nothing has changed."""
+    """Return a history, checked, as `Agent.fit` takes it; nothing has changed."""
     reader = learner.reader
-    described = isinstance(reader, ArmFeatures)
-    lengths = {4 if described else 3, 3 if learner.described else 4 if described else 3}
+    described = reader.has_arm_features
+    lengths = {3} if not described else {3, 4} if learner.described else {4}
     if features and not described:
         raise TypeError(f"{reader.model_name} knows no features of arms beside a context")
+    if isinstance(features, str):
+        raise TypeError(f"features is a list of names of columns, such as [{shown(features)}]")
     if isinstance(history, Mapping) or hasattr(history, "columns"):
         contexts, arms, given, rewards = reader.columns(history, arm, reward, features)
     elif isinstance(history, tuple | list) and len(history) in lengths:
@@ -50,9 +54,13 @@ def observations(
         raise ValueError("a history is a table, or four: contexts, arms, features, rewards")
     else:
         raise ValueError("a history is a table, or three arrays: contexts, arms, rewards")
+    for what, values in (("arms", arms), ("rewards", rewards)):
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise TypeError(f"the {what} of a history are an array or a list, not {shown(values)}")
     names = np.asarray(arms).tolist() if isinstance(arms, np.ndarray) else list(arms)
     values = np.array([learner.check_reward(value) for value in rewards], dtype=np.float64)
-    check_names(learner, names)
+    for name in distinct(names):
+        learner.name_of(name)
     if given is None and learner.described:
         given = [learner.described.get(name) for name in names]
     reading = reader.read_history(contexts, given, len(names))
@@ -64,14 +72,16 @@ def observations(
     return History(contexts, given, list(map(plain_name, names)), values, reading)
 
 
-def check_names(learner: Learner, names: list[Any]) -> None:
-    """Raise an error for the name of an arm that can neither be known nor come."""
-    for name in dict.fromkeys(names):
-        plain_name(name) if learner.coming else known_name(name, learner.arms_by_name)
+def distinct(names: list[Any]) -> Iterable[Any]:
+    """Return each name once; all of them where one is unhashable, which no name of an arm is."""
+    try:
+        return dict.fromkeys(names)
+    except TypeError:
+        return names
 
 
 def fit(learner: Learner, history: History) -> None:
-    """Learn from observations in their order: aside, then in one assignment."""
+    """Learn from observations in their order: into a copy, which one assignment adopts."""
     contexts, features, names, rewards, reading = history
     if not learner.reader.is_current(reading):
         reading = learner.reader.read_history(contexts, features, len(names))
@@ -93,7 +103,7 @@ def fit(learner: Learner, history: History) -> None:
 
 
 def parts(names: list[Arm], most: int | None) -> Iterator[slice]:
-    """Yield parts of a history with at most this many different arms each; None for one part."""
+    """Yield slices of a history with at most this many different arms each; one slice for None."""
     first, seen = 0, set[Arm]()
     for i, name in enumerate(names):
         if most is not None and len(seen) == most and name not in seen:
@@ -104,10 +114,7 @@ def parts(names: list[Arm], most: int | None) -> Iterator[slice]:
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[tuple[Path, Any]]:
-    """Yield the rows of a Parquet file, or of all in a folder by their names, in pieces.
-
-    With each piece comes the file that it is of.
-    """
+    """Yield (file, table) for pieces of a Parquet file, or of those in a folder by their names."""
     for file in files(path):
         parquet = open_parquet(file)
         with read_errors(file):
@@ -125,7 +132,7 @@ def files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-    """Raise an error for anything that cannot be learned, before anything is."""
+    """Raise an error that names the file if any of the files cannot be learned."""
     for file, table in pieces(path):
         try:
             observations(learner, table, **settings)
@@ -138,11 +145,11 @@ def check_files(learner: Learner, path: str | os.PathLike[str], settings: dict[s
 def fitted_on_cluster(
     agent: Any, path: str | os.PathLike[str], settings: Any, cluster: Any
 ) -> "Agent":
-    """Return the agent after the files at a path, of which Dask's workers learn one each."""
+    """Return an agent that learned the files at a path; Dask's workers learn one file each."""
     require("cluster", "distributed")
     from distributed import Client, as_completed
 
-    base: Agent = agent.__copy__()
+    base: Agent = copy.copy(agent)
     client = cluster if isinstance(cluster, Client) else Client(cluster, timeout=10)
     try:
         tasks = [
@@ -156,13 +163,13 @@ def fitted_on_cluster(
         if client is not cluster:
             client.close()
     result = base
-    for task in tasks:  # in the order of the files, so that every run gives the same
+    for task in tasks:  # in the order of the files, so that every run gives the same result
         result = merge(result, parts[task], base)
     return result
 
 
 def _fitted_file(base: "Agent", path: str, settings: Any) -> "Agent":
-    agent = base.__copy__()
+    agent = copy.copy(base)
     for _, table in pieces(path):
         agent.fit(table, **settings)
     return agent

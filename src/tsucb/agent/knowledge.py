@@ -1,9 +1,9 @@
 """What an agent knows of its arms: columns of the model's state, and counts.
 
-A decision or a reward changes the arrays in a `Knowledge`, by one call of compiled code each.
-Anything larger (arms that come and go, wider contexts, training, a history) makes another
-`Knowledge`, which then takes the place of this one in one assignment. So an exception from outside
-finds the old or the new, never a mixture.
+A decision or a reward changes the arrays in a `Knowledge`, in one call of compiled code. Anything
+larger (arms that come and go, wider contexts, training, a history) makes another `Knowledge`, which
+replaces this one in one assignment. So an exception from outside finds the old or the new one,
+never a mixture.
 """
 
 from collections import OrderedDict
@@ -28,11 +28,11 @@ MOST_NUMBERS = 2**30  # of a state that grows with contexts: 8 GB
 
 
 class Offer(NamedTuple):
-    """Arms to choose from, with the columns of the state that belong to them."""
+    """Arms to choose from, with their columns of the state."""
 
     names: tuple[Arm, ...]
     columns: Integers
-    policy: Any  # who chooses among them
+    policy: Any  # chooses among them
     changes: tuple[NoticedChange, ...] = ()
 
     def checked(self) -> "Offer":
@@ -50,26 +50,26 @@ class Knowledge:
     model, state
         The model, as wide as the contexts so far, and its state.
     arms
-        The column of every arm, in the order in which the arms were added; those that come with the
-        decisions by their last use.
+        The column of every arm, in the order in which the arms were added, or last used if they
+        come with the decisions.
     books
         The counts of every column.
     born
-        How many decisions had been made when an arm was added, where that is not 0. Those before
-        are of an earlier arm of the same name.
+        The number of decisions made before an arm was added, if not 0. Earlier decisions are for
+        another arm of the same name.
     policy
-        What chooses among the arms, with its floor.
+        Chooses among the arms, with its floor.
     free
-        Columns of no arm, for those that come with the decisions.
+        Columns without an arm, for arms that come with the decisions.
     wanted
-        The arms as they are to be from the next call on; -1 for the column of a new one.
+        The arms from the next call on, if they change; the column of a new arm is -1.
     """
 
     # Slots are found faster.
-    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "names",
-                 "noticed", "policy", "ready", "state", "wanted", "width")  # fmt: skip
+    __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "noticed",
+                 "policy", "ready", "state", "wanted", "width")  # fmt: skip
 
-    # All that is known, at once: a `Knowledge` is replaced as a whole, never in parts.
+    # Many parameters, because a `Knowledge` is replaced as a whole.
     def __init__(
         self, model: Model, state: Any, arms: Mapping[Arm, int], books: Books, policy: Any,
         born: Mapping[Arm, int] | None = None, free: Iterable[int] = (),
@@ -77,21 +77,22 @@ class Knowledge:
     ) -> None:  # fmt: skip
         self.model, self.state, self.arms, self.policy = model, state, OrderedDict(arms), policy
         self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
-        self.everyone: Offer | None = None  # all arms, once they were asked for
+        self.everyone: Offer | None = None  # all arms, once `all_arms` was called
         self.width = sum(model.context_shape(1)[-1:])  # of a row
-        self.names: dict[int, Arm] = {column: name for name, column in self.arms.items()}
-        # Changes of rewards, with the names of the arms, if the model is one that notices any.
+        # Changes of rewards that the model noticed, if it does, with the names of the arms.
+        names: dict[int | None, Any] = {None: None} | {n: name for name, n in self.arms.items()}
         self.noticed = tuple(
-            change._replace(arm=None if change.arm is None else self.names.get(int(change.arm)))
+            change._replace(arm=names[change.arm])
             for change in getattr(model, "changes", lambda _: [])(state)
-            if change.arm is None or change.arm in self.names
+            if change.arm in names
         )
-        self.machine: Any = None  # what decides and learns, bound to all this, once it is made
-        self.ready = False  # False while something is to be done before the next call
+        self.machine: Any = None  # decides and learns with all this, once it is made
+        self.ready = False  # False if `Learner.prepared` has something to do before the next call
         self.wanted = wanted
 
     @classmethod
     def start(cls, model: Model, names: Iterable[Arm], state: Any, policy: Any) -> "Knowledge":
+        """Return what is known of new arms; columns of the state beyond them are free."""
         arms = {name: i for i, name in enumerate(names)}
         count = model.arms(state)
         books = Books.blank({"arm": count})
@@ -100,14 +101,14 @@ class Knowledge:
         return cls(model, state, arms, books, policy, free=range(len(arms), count))
 
     def all_arms(self) -> Offer:
-        """Return all arms, of which there must be one; `everyone` has them from then on."""
+        """Return all arms, and keep them in `everyone`; raise ValueError if there is none."""
         if self.everyone is None:
             self.everyone = self.offer(self.arms).checked()
         return self.everyone
 
     @property
     def selects(self) -> bool:
-        """Whether the state of some of the arms is a state: not if it remembers their indices."""
+        """Whether arms can be selected from the state: not if it remembers their indices."""
         return isinstance(self.state, State) and not self.model.keeps_arms
 
     def offer(self, names: Iterable[Arm]) -> Offer:
@@ -122,6 +123,7 @@ class Knowledge:
         return Knowledge(**{name: getattr(self, name) for name in names} | parts)
 
     def copied(self) -> "Knowledge":
+        """Return another with arrays of its own."""
         return self.changed(state=copied(self.state), books=self.books.copy())
 
     def trained(self) -> "Knowledge":
@@ -132,16 +134,15 @@ class Knowledge:
         return new
 
     def is_current(self, name: Arm, number: int) -> bool:
-        """Return whether decision `number` for an arm is for the one that now has the name."""
+        """Return whether decision `number` is for the arm that has this name now."""
         return name in self.arms and self.born.get(name, 0) < number
 
     # Columns
 
     def admission(self, name: Arm, column: int) -> list[Change]:
-        """Return the changes that give an arm that came with a decision a free column."""
+        """Return the changes that give a free column to an arm that came with a decision."""
         self.everyone = None
         changes: list[Change] = [
-            (self.names.__setitem__, column, name),
             (self.arms.__setitem__, name, column),
             (self.free.pop, column),
         ]
@@ -150,7 +151,7 @@ class Knowledge:
         return changes
 
     def with_room(self, arms: int) -> "Knowledge":
-        """Return another with at least this many free columns, and half as many columns again."""
+        """Return another with at least this many free columns, and at least half as many again."""
         count = self.books.chosen.size
         more = max(arms - len(self.free), count // 2, 8)
         return self.changed(
@@ -160,10 +161,10 @@ class Knowledge:
         )
 
     def with_arms(self, wanted: Mapping[Arm, int]) -> "Knowledge":
-        """Return another with these arms alone, in this order; column -1 stands for a new arm.
+        """Return another with these arms only, in this order; column -1 stands for a new arm.
 
-        That copies the state, which is as much work as deciding among all arms, however many came
-        and went. Where arms cannot be selected, the columns of those that leave stay.
+        It copies the state once, however many arms came and went: as much work as deciding among
+        all arms. Where arms cannot be selected, the columns of those that leave stay.
         """
         old = {name: column for name, column in wanted.items() if column >= 0}
         new = [name for name, column in wanted.items() if column < 0]
@@ -192,7 +193,7 @@ class Knowledge:
     # Contexts
 
     def widened(self, features: Any, places: Any = None) -> "Knowledge":
-        """Return another whose contexts have more features, which were 0 in all so far."""
+        """Return another for contexts with more features, which were 0 in all contexts so far."""
         model = self.model.widened(features)
         one, two = (sum(a.size for a in leaves(model.start(n))) for n in (1, 2))
         if one + (two - one) * (self.books.chosen.size - 1) > MOST_NUMBERS:
@@ -205,22 +206,22 @@ class Knowledge:
 
 
 def token_of(name: Arm) -> int:
-    """Return 64 bits that tell an arm's name apart."""
+    """Return a hash of 64 bits of an arm's name."""
     return int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest(), "little")
 
 
 def plain_name(name: Any) -> Arm:
-    """Return an arm's name as a plain string or integer, also of an enumeration's member."""
+    """Return an arm's name, perhaps an enumeration's member, as a plain string or integer."""
     plain = name.item() if isinstance(name, np.generic) else name
     if isinstance(plain, bool) or not isinstance(plain, str | int):
         raise TypeError(f"an arm is named by a string or an integer, not by {shown(name)}")
-    if isinstance(plain, int) and abs(plain) > MOST:  # of which Python writes no text
+    if isinstance(plain, int) and abs(plain) > MOST:  # Python refuses to write it as text
         raise ValueError(f"an arm's number must be within ±{MOST:g}, but it is {shown(name)}")
     return str.__str__(plain) if isinstance(plain, str) else int(plain)
 
 
 def known_name(name: Any, arms: Mapping[Arm, int]) -> Arm:
-    """Return the name of an arm that there is; raise ValueError otherwise."""
+    """Return the plain name of a known arm; raise ValueError if it is unknown."""
     if not isinstance(name, str | int | np.generic) or name not in arms:
         known = listed(arms) or "none at all"
         raise ValueError(f"there is no arm {shown(name)}; the arms are {known}")

@@ -1,23 +1,22 @@
 """The learner: reads contexts, decides, and learns; it keeps no decisions.
 
-A `Learner` owns how contexts are read, the model with its state, the policy and the random stream.
-Whoever holds it keeps the decisions and decides when to learn: the agent in memory, the service in
-its event log. Nothing in it is locked: its owner calls it from one thread at a time.
+A `Learner` has a reader of contexts, a model with its state, a policy and a random stream. Its
+owner keeps the decisions and says when to learn: the agent in memory, the service in its event log.
+It has no lock: its owner calls it from one thread at a time.
 
     decision = learner.decide(context, arms)   # neither counts, nor learns columns, nor admits arms
     row = learner.read(context, arm, features) # the numbers of one arm; new columns are learned
     learner.count(arm)                         # a decision for this arm was made
     learner.learn(arm, row, reward)            # True, or False if there is no such arm any more
 
-A row is as wide as the columns known when it was read; keep it as it is (it may be written to a
-file), `learn` pads it. Every row that is counted may be learned once, or never. Two learners that
-are given the same calls of `read`, `count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the
-same order, have the same `digest()`, whatever they decided meanwhile.
+A row is as wide as the columns known when it was read; store it unchanged, `learn` pads it. Every
+row that is counted may be learned once, or never. Two learners with the same calls of `read`,
+`count`, `learn`, `add_arm`, `remove_arm` and `compact`, in the same order, have the same
+`digest()`, whatever they decided meanwhile.
 
 Where arms come with the decisions (`Learner()` without a list of arms), `count` and `learn` admit
-the arm, which may take the place of the one that was longest unused. Where they are listed, an
-application that removes an arm and adds another of the same name forgets the rows of the first one
-itself.
+the arm, which may replace the arm that was longest unused. Where arms are listed, the owner forgets
+the rows of an arm that it removes, in case it adds another arm of the same name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,11 +80,9 @@ if TYPE_CHECKING:
 
     from tsucb.agent.snapshot import Held
 
-_TEXT = (str, bytes)
-
 
 class ReadQuestion(NamedTuple):
-    """A context, or several, with the arms that are offered, as given and as read."""
+    """A context, or several if `many`, with the arms that are offered and their reading."""
 
     context: Context
     offered: Offered
@@ -94,7 +91,7 @@ class ReadQuestion(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """Rewards to learn: their rows behind each other, which end at `ends`; see `machine`."""
+    """Rewards to learn: all rows in one array, each up to its end; see `machine` for the kinds."""
 
     values: Floats
     ends: Integers
@@ -104,7 +101,7 @@ class Lesson(NamedTuple):
 
     @classmethod
     def of(cls, rows: list[bytes], columns: Any, kinds: Any, rewards: Any) -> "Lesson":
-        """Return rewards for rows as they were read."""
+        """Return the lesson of rewards for these rows."""
         ends = np.cumsum([len(row) // 8 for row in rows], dtype=np.int64)
         places, kinds = np.array(columns, dtype=np.int64), np.array(kinds, dtype=np.int64)
         values = np.frombuffer(b"".join(rows)) if rows else np.zeros(0)
@@ -132,7 +129,7 @@ class Learner:
     __slots__ = ("_restricted", "coming", "described", "keep_beliefs", "known", "most_arms",
                  "reader", "rng")  # fmt: skip
 
-    # The keywords of `Agent` that are about learning, named again so that type checkers know them.
+    # The parameters of `Agent` that are about learning, repeated for type checkers.
     def __init__(
         self,
         arms: Sequence[Arm] | Mapping[Arm, Any] | None = None,
@@ -153,7 +150,7 @@ class Learner:
         if (coming or described) and model is None and not (features is None is transformer):
             raise ValueError(
                 "an agent without a list of arms, or with features of arms, reads contexts and "
-                "arms as they come; leave off features and transformer, or list the arms"
+                "arms in any form; leave off features and transformer, or list the arms"
             )
         names, plain = named_model(features, model, coming or bool(described), arms)
         any_form = model is None or (isinstance(model, READ_ANY) and not model.features)
@@ -168,14 +165,14 @@ class Learner:
                 "every arm, such as HybridLinear, can take arms that come with the decisions"
             )
         listed_arms = () if arms is None else arm_names(arms)
-        # The streams of run 0 of a simulation: with instant rewards the agent plays the same arms.
+        # The streams of run 0 of a simulation: the agent plays the same arms as that run.
         state = start(whole, len(listed_arms) or 1, entropy, 0)
         known = Knowledge.start(whole, listed_arms, state, policy)
         self._set(reader, known, stream(entropy, 0, POLICY), coming,
                   whole_number("most_arms", most_arms, least=1),
                   truth("keep_beliefs", keep_beliefs), {})  # fmt: skip
         for name, each in described.items():
-            self._describe_arm(name, each)
+            at_once(*self._description(name, each))
 
     def _set(
         self, reader: Reader, known: Knowledge, rng: np.random.Generator, coming: bool,
@@ -184,17 +181,23 @@ class Learner:
         self.reader, self.known, self.rng = reader, known, rng
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
-        self.described = described  # the features of listed arms, where they were given once
+        self.described = described  # the features of listed arms that were given with them
         self._restricted = restricts_rewards(known.model)
 
-    def _describe_arm(self, name: Arm, features: Any) -> None:
-        """Remember the features of a listed arm; raise if the model knows none, or not these."""
-        if features is not None:
-            if self.coming or not self.reader.per_arm:
-                self.reader.refuse_features()
-            encoder = self.reader.parts[-1]
-            self.reader.checked(Reading(encoder.look(features, encoder.learned, True)[0]))
-            self.described = {**self.described, name: plain_features(features)}
+    def _description(self, name: Arm, features: Any) -> list[Change]:
+        """Return the change that keeps the features of a listed arm, checked, if it has any."""
+        if features is None:
+            return []
+        if self.coming:
+            raise TypeError(
+                "where arms come with the decisions, so do their features: add the arm by its name "
+                "alone, and give its features to choose"
+            )
+        if not self.reader.per_arm:
+            self.reader.refuse_features()
+        encoder = self.reader.parts[-1]
+        self.reader.checked(Reading(encoder.look(features, encoder.learned, True)[0]))
+        return [(self.described.__setitem__, name, plain_features(features))]
 
     def _features_of(self, names: Iterable[Arm]) -> list[Any] | None:
         return [self.described.get(name) for name in names] if self.described else None
@@ -206,7 +209,7 @@ class Learner:
         learner._set(*parts)
         return learner
 
-    # What there is
+    # Arms, model, policy
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -215,26 +218,22 @@ class Learner:
 
     @property
     def arms_by_name(self) -> Mapping[Arm, int]:
-        """The column of every arm; -1 for one that was added since the last call."""
+        """The column of every arm; -1 for an arm that was added since the last call."""
         known = self.known
         return known.arms if known.wanted is None else known.wanted
 
     @property
     def model(self) -> Model:
-        """What turns rewards into beliefs, as wide as the contexts read so far."""
+        """The model, as wide as the contexts read so far."""
         return self.known.model
 
     @property
     def policy(self) -> Any:
-        """What chooses arms, with its floor."""
+        """The policy, with its floor."""
         return self.known.policy
 
     def coefficients(self) -> "pd.DataFrame":
-        """Return mean and standard deviation of every parameter of every arm.
-
-        One row for each arm and feature; for K-armed models the one parameter is the arm's mean
-        reward. Empty for networks.
-        """
+        """Return mean and standard deviation of every parameter; see `Agent.coefficients`."""
         require("tables", "pandas")
         import pandas as pd
 
@@ -262,7 +261,7 @@ class Learner:
     # Before every call
 
     def prepared(self) -> Knowledge:
-        """Return what is known with nothing left to do: arms have columns, the model is trained."""
+        """Return what is known, after adding and removing arms and training the model if due."""
         known = self.known
         if not known.ready:
             if known.wanted is not None:
@@ -275,7 +274,7 @@ class Learner:
         return known
 
     def machine_for(self, known: Knowledge) -> Machine:
-        """Return what decides and learns, bound to what is known."""
+        """Return the machine that decides and learns with what is known."""
         if known.machine is None:
             known.machine = make_machine(known, self.rng, self.keep_beliefs)
         machine: Machine = known.machine
@@ -284,21 +283,20 @@ class Learner:
     # Arms
 
     def add_arm(self, name: Arm, features: Any = None) -> None:
-        """Add an arm, about which nothing but the prior is known."""
+        """Add an arm that is known by the prior alone."""
         plain = plain_name(name)
         if plain in self.arms_by_name:
             raise ValueError(f"there is an arm {shown(plain)} already; choose another name")
-        self._describe_arm(plain, features)
-        self._changing()[plain] = -1
+        description = self._description(plain, features)
+        at_once((self._changing().__setitem__, plain, -1), *description)
 
     def remove_arm(self, name: Arm) -> None:
-        """Remove an arm with all that was learned of it; rewards for it teach nothing any more."""
+        """Remove an arm and all that was learned of it; later rewards for it are not learned."""
         plain = known_name(name, self.arms_by_name)
-        self.described = {arm: each for arm, each in self.described.items() if arm != plain}
-        del self._changing()[plain]
+        at_once((self._changing().pop, plain), (self.described.pop, plain, None))
 
     def _changing(self) -> dict[Arm, int]:
-        """Return the arms as they are to be at the next call, to be changed."""
+        """Return the arms of the next call, for the caller to change."""
         known = self.known
         known.ready = False
         if known.wanted is None:
@@ -306,19 +304,23 @@ class Learner:
         return known.wanted
 
     def compact(self) -> None:
-        """Drop the room made for arms to come, as a loaded learner has it."""
+        """Drop the free columns, which a loaded learner has not."""
         known = self.prepared()
         if known.free:
             self.known = known.with_arms(known.arms)
 
+    def name_of(self, arm: Any) -> Arm:
+        """Return the plain name of an arm; raise an error unless it is listed or may come."""
+        return plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
+
     def offered(self, arms: Any) -> Offered:
-        """Return the arms that a caller offers, checked; `NOBODY` if names do not matter."""
+        """Return the arms that a caller offers, checked; `NOBODY` for all arms without features."""
         if arms is None and not self.coming:
             if not self.reader.per_arm:
                 return NOBODY
             return Offered(self.arms, self._features_of(self.arms), self.arms_by_name)
         check_ordered(arms)
-        if isinstance(arms, _TEXT) or not isinstance(arms, Iterable):
+        if isinstance(arms, str | bytes) or not isinstance(arms, Iterable):
             raise TypeError(
                 "say which arms are offered: a list of their names, or a mapping of names to "
                 "features" if self.coming else
@@ -327,14 +329,15 @@ class Learner:
         if self.coming:
             names = tuple([n if type(n) is str else plain_name(n) for n in arms])
         else:
-            names = tuple([known_name(name, self.arms_by_name) for name in arms])
+            known = self.arms_by_name
+            names = tuple([known_name(name, known) for name in arms])
         if len(set(names)) < len(names):
             raise ValueError("an arm is listed twice among those available; list each once")
         features = list(arms.values()) if isinstance(arms, Mapping) else self._features_of(names)
         return Offered(names, features, names if self.coming else self.arms_by_name)
 
     def _offer(self, known: Knowledge, offered: Offered) -> tuple[Knowledge, Offer]:
-        """Return the columns of arms that are offered; with room for those that are not known."""
+        """Return the columns of the arms that are offered, and knowledge with room for new arms."""
         if offered is NOBODY:
             offer = known.all_arms()
         elif self.coming:
@@ -346,9 +349,9 @@ class Learner:
     def _with_strangers(
         self, known: Knowledge, names: tuple[Arm, ...], admitted: int = 1
     ) -> tuple[Knowledge, Offer]:
-        """Return columns of arms that may not be known; those have columns of no arm.
+        """Return the columns of arms, free columns for new ones, and knowledge with these columns.
 
-        At most `most_arms` are left once this many of the new ones are admitted.
+        At most `most_arms` arms are left after this many new ones are admitted.
         """
         new = [name for name in names if name not in known.arms]
         columns = list(islice(reversed(known.free), len(new)))
@@ -366,8 +369,8 @@ class Learner:
     def _roomier(
         self, known: Knowledge, names: tuple[Arm, ...], new: int, excess: int
     ) -> Knowledge:
-        """Return knowledge with columns for new arms, if need be those of the longest unused."""
-        for name in names:  # those that are offered stay
+        """Return knowledge with free columns for new arms; the longest unused arms may leave."""
+        for name in names:  # arms that are offered stay
             if name in known.arms:
                 known.arms.move_to_end(name)
         spare = len(known.arms) - (len(names) - new)
@@ -377,13 +380,13 @@ class Learner:
         return known if len(known.free) >= new else known.with_room(new)
 
     def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
-        """Return the columns of arms that come with the decisions, after admitting new ones."""
+        """Return the columns of arms that come with the decisions; admit new arms."""
         known, offer = self._with_strangers(known, names, len(names))
         self.use(known, names, offer.columns)
         return known, offer.columns
 
     def use(self, known: Knowledge, names: Iterable[Arm], columns: Integers) -> None:
-        """Note that arms which come with the decisions are used, and admit those that are new."""
+        """Note that arms that come with the decisions are used now, and admit new ones."""
         changes: list[Change] = []
         for name, column in zip(names, columns.tolist(), strict=True):
             if name not in known.arms:
@@ -392,10 +395,11 @@ class Learner:
         at_once(*changes)
 
     def column_of(self, known: Knowledge, arm: Arm) -> tuple[Knowledge, int]:
-        """Return the column of an arm, which is admitted if it comes with this call."""
+        """Return the column of an arm; admit it if it is new and may come."""
+        name = self.name_of(arm)
         if not self.coming:
-            return known, known.arms[known_name(arm, known.arms)]
-        known, columns = self.admitted(known, (plain_name(arm),))
+            return known, known.arms[name]
+        known, columns = self.admitted(known, (name,))
         return known, int(columns[0])
 
     # Deciding
@@ -406,8 +410,8 @@ class Learner:
     ) -> ReadQuestion:  # fmt: skip
         """Read a context, or several, and the arms that are offered; nothing has changed.
 
-        This takes long where code is to be compiled; nobody need be locked out meanwhile. `uses`
-        is the function of the machine that is to decide.
+        It may compile code, which takes long, and needs no lock. `uses` is the function of the
+        machine that will decide.
         """
         offered = self.offered(arms)
         reading = self._read(context, offered, learn, many)
@@ -420,10 +424,10 @@ class Learner:
         return self.reader.read(context, offered, learn)
 
     def resolve(self, question: ReadQuestion) -> tuple[Knowledge, Offer, Floats, Reading]:
-        """Return what would be known once a question is accepted: for `adopt`; nothing has changed.
+        """Return the knowledge, offer, context and reading to answer a question with.
 
-        The knowledge is as wide as the context and has columns for new arms. With it come the
-        offer, the context as the model takes it, and how it was read.
+        Nothing has changed: `adopt` accepts the knowledge, which is as wide as the context and has
+        columns for new arms, and the reading.
         """
         context, offered, reading, many = question
         if not self.reader.is_current(reading):
@@ -438,7 +442,7 @@ class Learner:
     def commit(
         self, known: Knowledge, offer: Offer, reading: Reading, x: bytes, places: Sequence[int]
     ) -> tuple[int, str]:
-        """Accept a question that was resolved, and count decisions in it; return number and id."""
+        """Accept a resolved question and count decisions for it; return the last number and id."""
         self.adopt(reading, known)
         columns = offer.columns[list(places)]
         if self.coming:
@@ -447,7 +451,7 @@ class Learner:
         return number, decision_id(number, checksum)
 
     def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
-        """Choose among the arms offered; return the place of the arm, and a decision without id."""
+        """Choose among the arms offered; return the arm's place and a decision without an id."""
         machine = known.machine
         place, _, _, seen = machine.decide(x, offer.columns, False)
         return place, Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
@@ -462,14 +466,14 @@ class Learner:
         return self.chosen(known, offer, values.tobytes())[1]
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
-        """Choose a list of k different arms; count and learn nothing. It has no id."""
+        """Choose a list of k different arms; count and learn nothing. The list has no id."""
         length = whole_number("k", k, least=1)
         question = self.ask(context, arms, learn=False, uses="decide_rows")
         known, offer, values, _ = self.resolve(question)
         return self.ranked(known, offer, values, length)
 
     def ranked(self, known: Knowledge, offer: Offer, values: Floats, length: int) -> Ranking:
-        """Choose a list among the arms offered, without an id: each place as a decision, aside."""
+        """Return a list of the arms offered, without an id; decide and count each place aside."""
         count = len(offer.names)
         if length > count:
             raise ValueError(
@@ -487,10 +491,10 @@ class Learner:
         return Ranking("", offer, places, seen)
 
     def rows_of(self, values: Floats, places: Any) -> Floats:
-        """Return the row that each of several decisions is learned from, as a new matrix.
+        """Return the rows from which decisions are learned, as a new matrix.
 
-        `values` are their contexts (N, d), or (N, n, d) where each of n arms has a row; the arms
-        that were chosen are at `places`.
+        `values` are their contexts (N, d), or (N, n, d) where each of n arms has a row; `places`
+        are the indices of the chosen arms.
         """
         rows, split = values, split_of(self.model)
         if rows.ndim == 3:
@@ -500,21 +504,20 @@ class Learner:
         return np.array(rows, dtype=np.float64, order="C")
 
     def widened(self, reading: Reading) -> Knowledge:
-        """Return what is known, as wide as a context; nothing has changed."""
+        """Return knowledge as wide as a context; nothing has changed."""
         known = self.prepared()
         width = wanted_width(reading, known.model) if reading.after else None
         return known if width is None else known.widened(width)
 
-    def adopt(self, reading: Reading | None, known: Knowledge) -> None:
-        """Accept what was read, and what is known with it."""
-        if reading is not None:
-            self.reader.accept(reading)
+    def adopt(self, reading: Reading, known: Knowledge) -> None:
+        """Accept a reading, and the knowledge after it."""
+        self.reader.accept(reading)
         if known is not self.known:
             self.known = known
             self.prepared()
 
     def width_after(self, context: Context, arms: Any = None) -> int:
-        """Return how many columns the model will have once it has learned a context; learn nothing.
+        """Return the number of columns that the model will have after a context; learn nothing.
 
         >>> import tsucb
         >>> tsucb.agent.Learner(["red", "blue"]).width_after({"age": 31})
@@ -525,10 +528,10 @@ class Learner:
         return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
 
     def compile_ahead(self, reading: Reading, *functions: str, many: bool = False) -> None:
-        """Compile what a call needs, so that nobody waits for it while the agent is locked.
+        """Compile the functions that a call needs, so that it does not do so under the lock.
 
-        Where the model will be wider after it, or has not been used, that is done for a model with
-        two arms: which code it is depends on the kinds of arrays in a state, not on their size.
+        If the model will be wider after the call, or was not used yet, they are compiled for a
+        model with two arms: the code depends on the types of a state's arrays, not on their sizes.
         """
         known = self.known
         machine, width = known.machine, None
@@ -551,21 +554,21 @@ class Learner:
     # Learning
 
     def read(self, context: Context, arm: Arm, features: Any = None) -> bytes:
-        """Return the row of one arm as bytes, after learning the columns that it needs."""
+        """Return the row of one arm as bytes; learn the columns that it needs."""
         reading = self.read_one(context, arm, features)
         self.adopt(reading, self.widened(reading))
         return narrow_rows(reading).tobytes()
 
     def read_one(self, context: Context, arm: Arm, features: Any) -> Reading:
-        """Read the context of one arm, which must be known or may come; nothing has changed."""
-        name = plain_name(arm) if self.coming else known_name(arm, self.arms_by_name)
+        """Read the context of one arm, which must be listed or may come; nothing has changed."""
+        name = self.name_of(arm)
         given = self.described.get(name) if features is None else features
         reading = self.reader.read_one(context, given)
         self.compile_ahead(reading, "count", "learn")
         return reading
 
     def read_many(self, contexts: Any) -> Floats:
-        """Return contexts (a list, matrix or table) as a matrix, after learning their columns."""
+        """Return contexts (a list, matrix or table) as a matrix; learn the columns they need."""
         reading = self.reader.read_many(contexts, NOBODY)
         self.adopt(reading, self.widened(reading))
         return laid_out_for(reading, self.known.model)
@@ -576,11 +579,11 @@ class Learner:
         self.prepared().machine.count(b"", np.array([column]))
 
     def learn(self, arm: Arm, row: bytes, reward: float) -> bool:
-        """Learn the reward of a counted decision; return False if the arm is not there any more."""
-        value, known = self.check_reward(reward), self.prepared()
+        """Learn the reward of a counted decision; return False if the arm has left."""
+        value, known, arm = self.check_reward(reward), self.prepared(), plain_name(arm)
         try:
             check_rows([row], known.model)
-        except ValueError:
+        except (ValueError, TypeError):
             raise ValueError(
                 "this is no row that was read for this model; give what `read` returned"
             ) from None
@@ -592,7 +595,7 @@ class Learner:
         return True
 
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
-        """Learn a reward for a row, which has been read; see `machine` for the kinds."""
+        """Learn a reward for a row that was read; see `machine` for the kinds."""
         known = self.prepared()
         if not known.machine.learns_at_once:
             self.learn_rows(Lesson.of([row], [column], [kind], [reward]))
@@ -604,7 +607,7 @@ class Learner:
             known.ready = True
 
     def learn_rows(self, lesson: Lesson, *changes: Change) -> int:
-        """Learn rewards, and make further changes `at_once`; return how many were learned."""
+        """Learn rewards together with further changes, `at_once`; return how many were learned."""
         known = self.prepared()
         known.ready = False
         if known.machine.learns_at_once and not trains(known.model):
@@ -615,7 +618,7 @@ class Learner:
         return int(np.count_nonzero((lesson.columns >= 0) & ~np.isnan(lesson.rewards)))
 
     def taught(self, known: Knowledge, lesson: Lesson) -> Knowledge:
-        """Learn rewards into `known`, and train the model where it has to; return the last one."""
+        """Learn rewards into `known`, and train the model when due; return the last knowledge."""
         done = 0
         while done < lesson.rewards.size:
             done = self.machine_for(known).learn_rows(*lesson, done)
@@ -636,15 +639,20 @@ class Learner:
         return value if size >= SMALLEST else 0.0
 
     def check_rewards(self, rewards: Any) -> Floats:
-        """Return `check_reward` of many: at once if they are numbers and all of them are good."""
-        array = np.asarray(rewards)
+        """Return rewards as floats that the model can learn from; raise otherwise."""
+        try:
+            array = np.asarray(rewards)
+        except ValueError:  # lists of different lengths, the first of which is no number
+            array = np.empty(0, dtype=object)
         if array.dtype.kind in "biuf":
             values = array.astype(np.float64).ravel()
             if within(values, self.reader.largest):
                 values = flush_tiny(values)
                 return self.model.check_rewards(values) if self._restricted else values
-        array = np.asarray(rewards, dtype=object)
-        return np.array([self.check_reward(reward) for reward in array.tolist()], dtype=np.float64)
+            rewards = array.ravel().tolist()
+        if isinstance(rewards, str | Mapping) or not isinstance(rewards, Iterable):
+            raise TypeError(f"rewards are a list or an array of numbers, not {shown(rewards)}")
+        return np.array([self.check_reward(reward) for reward in rewards], dtype=np.float64)
 
     # Policy and randomness
 
@@ -660,18 +668,18 @@ class Learner:
     # Files
 
     def hold(self) -> "Held":
-        """Return what is known now; its `to_bytes` and `digest` may be called in another thread."""
+        """Return what is known now; another thread may call its `to_bytes` and `digest`."""
         from tsucb.agent.snapshot import held
 
         return held(self)
 
     def to_bytes(self) -> bytes:
-        """Return everything as bytes that `from_bytes` takes."""
+        """Return everything as bytes for `from_bytes`."""
         return self.hold().to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Learner":
-        """Return the learner that `to_bytes` of a learner or an agent described."""
+        """Return the learner in the bytes that `to_bytes` of a learner or an agent returned."""
         from tsucb.agent.snapshot import learner_of
 
         return learner_of(data)
@@ -682,13 +690,13 @@ class Learner:
 
 
 def check_rows(rows: list[bytes], model: Model) -> None:
-    """Raise ValueError unless a model can learn from rows that were read earlier."""
+    """Raise ValueError for rows that were not read for this model, perhaps when it was narrower."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     if (lengths % 8).any():
         raise ValueError("rows that are no numbers")
     lengths //= 8
     values, width, split = np.frombuffer(b"".join(rows)), model_width(model), split_of(model)
-    if split != NOT_SPLIT:  # the first number says how many are the context's
+    if split != NOT_SPLIT:  # the first number is the number of the context's columns
         if (lengths < 1).any():
             raise ValueError("rows of the wrong length")
         heads = np.cumsum(lengths) - lengths

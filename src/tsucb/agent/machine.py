@@ -1,12 +1,12 @@
-"""Deciding and learning as single calls of compiled code.
+"""Decide and learn in single calls of compiled code.
 
-Numba finds out every argument's type and takes a random generator apart at each call, which costs
-more than deciding among ten arms. So what stays the same is laid out in memory once (`Kept`), and
-the machine code for its type is called with its address. A call changes the counts and the model's
-state together: an exception from outside finds all of it done, or nothing.
+At each call Numba determines the type of every argument and takes a random generator apart, which
+costs more than deciding among ten arms. So the arguments that stay the same are laid out in memory
+once (`Kept`), and the machine code for their type is called with the address. A call changes the
+counts and the model's state together: an exception from outside finds all of it done, or nothing.
 
-`PlainMachine` does the same for models and policies without compiled implementations: what both
-have in common is `shared`, which plain Python calls as it is.
+`PlainMachine` is for models and policies without compiled implementations. It calls the functions
+marked `shared` in plain Python.
 """
 
 import functools
@@ -35,25 +35,25 @@ from tsucb.step import Player, beliefs, first_pull, initial_pulls, runs_compiled
 
 Checksums: TypeAlias = NDArray[np.uint64]
 
-# Entries of `Books.counts`. DUE: 1 while the model has to train before anything else.
+# Entries of `Books.counts`. DUE is 1 if the model has to train before anything else.
 DECISIONS, OBSERVATIONS, CLOSED, DUE = range(4)
-# What a reward is learned for: a decision counted for its arm; an observation that was no decision;
-# a decision whose arm had left, and with it the count of the decision.
+# What a reward is learned for: a decision counted for its arm; an observation without a decision; a
+# decision whose arm left (and took the count with it) and came back.
 COUNTED, OBSERVED, RETURNED = range(3)
-NOT_FINITE = -1  # returned instead of an arm, if the context is not finite
-NOT_SPLIT = -1  # the rows of a model have no part of the context and part of the arm
+NOT_FINITE = -1  # returned instead of an arm if the context is not finite
+NOT_SPLIT = -1  # instead of the context's columns of a row, if arms have no features
 FNV_PRIME = 0x100000001B3
-# With this many numbers in the model's state a decision takes some 10 µs and more. Other threads,
-# if they have agents of their own, decide meanwhile: the interpreter's lock is given up.
+# With this many numbers in the model's state a decision takes 10 µs or more: it releases the
+# interpreter's lock, so that other threads can use agents of their own meanwhile.
 LONG = 2**16
 
 
 class Books(State):
-    """The counts that deciding and learning keep beside the state of the model.
+    """The counts of decisions and rewards beside the state of the model.
 
-    `counts` has the entries above; `checksum` is over all decisions. For every column of the state:
-    `tokens` tell the arms apart, `chosen` counts decisions for the arm (and observations of it),
-    `pulls` and `totals` the rewards learned and their sum.
+    `counts` has the entries above; `checksum` is over all decisions. For every column of the state
+    there are `tokens`, hashes of the arms' names; `chosen`, decisions for the arm and observations
+    of it; `pulls` and `totals`, the number of rewards learned and their sum.
     """
 
     counts: Integers = tallies(4)
@@ -65,9 +65,9 @@ class Books(State):
 
 
 class Learning(NamedTuple):
-    """What learns: a model, its state, room for a context, and counts.
+    """The arguments of learning: a model, its state, room for a context, and counts.
 
-    `split` is the number of columns of the context where arms have features, else `NOT_SPLIT`.
+    `split` is the number of the context's columns if arms have features, else `NOT_SPLIT`.
     """
 
     model: Any
@@ -78,7 +78,7 @@ class Learning(NamedTuple):
 
 
 class Deciding(NamedTuple):
-    """What learns, and what else is needed to decide."""
+    """The arguments of deciding."""
 
     learning: Any
     policy: Any
@@ -105,13 +105,13 @@ def without_tiny(x):  # type: ignore[no-untyped-def]
 
 
 def laid_out(values, room, columns):  # type: ignore[no-untyped-def]
-    """Return the context of a decision: the values, or `room` with a row for every column.
+    """Return the context of a decision: the values, or `room` with a row written for every column.
 
-    Rows of other columns stay as they are: a decision among ten arms of ten thousand writes ten.
+    Other rows stay unchanged: a decision among ten of ten thousand arms writes ten rows.
     """
     values = flush_tiny(values)
     if room.ndim == 1:
-        return values  # an array of its own: a belief may be kept with it
+        return values  # a new array: a belief that is kept may refer to it
     room[columns] = values.reshape(columns.size, -1)
     return room
 
@@ -134,14 +134,14 @@ in_compiled_code(laid_out, lambda *_: lay_out)
 
 @compiled
 def padded(values, split, row):  # type: ignore[no-untyped-def]
-    """Write a row as wide as it was read into one as wide as the model is now."""
+    """Write a row, as wide as it was read, into one as wide as the model is now."""
     first, rest, at = values.size, 0, 0
     if split != NOT_SPLIT:
         first, at = int(values[0]), 1
         rest = values.size - 1 - first
     for j in range(row.size):
         row[j] = 0.0
-    for j in range(min(first, row.size)):  # never beyond the row, whatever it was given
+    for j in range(min(first, row.size)):  # never beyond the row, whatever the values
         row[j] = without_tiny(values[at + j])
     for j in range(min(rest, row.size - split)):
         row[split + j] = without_tiny(values[1 + first + j])
@@ -149,7 +149,7 @@ def padded(values, split, row):  # type: ignore[no-untyped-def]
 
 @shared
 def row_of(room, column):  # type: ignore[no-untyped-def]
-    """Return the part of a context that belongs to a column: its row, or all."""
+    """Return a column's part of a context: its row of a matrix, or the whole vector."""
     return room if room.ndim == 1 else room[column]
 
 
@@ -158,14 +158,14 @@ def row_of(room, column):  # type: ignore[no-untyped-def]
 
 @compiled
 def mixed(checksum, word):  # type: ignore[no-untyped-def]
-    """Return a step of FNV-1a over 64-bit words; its shift lets high bits count for low ones."""
+    """Return a step of FNV-1a over 64-bit words; the shift mixes high bits into low ones."""
     product = (checksum ^ word) * np.uint64(FNV_PRIME)
     return product ^ product >> np.uint64(32)
 
 
 @compiled
 def count_decision(books, words, column):  # type: ignore[no-untyped-def]
-    """Count a decision for a column, and take arm and context into the checksum."""
+    """Count a decision for a column, and mix arm and context into the checksum."""
     checksum = mixed(books.checksum[0], books.tokens[column])
     for word in words:
         checksum = mixed(checksum, word)
@@ -175,7 +175,7 @@ def count_decision(books, words, column):  # type: ignore[no-untyped-def]
 
 
 def _count(books, numbers, columns):  # type: ignore[no-untyped-def]
-    """Count decisions for columns, all in one context; return the number and checksum after it."""
+    """Count decisions for columns in one context; return the last number and checksum."""
     words = np.frombuffer(numbers, np.uint64)
     for column in columns:
         count_decision(books, words, column)
@@ -183,15 +183,15 @@ def _count(books, numbers, columns):  # type: ignore[no-untyped-def]
 
 
 def _take_counts(books, aside):  # type: ignore[no-untyped-def]
-    """Take over the counts of decisions that were made aside."""
+    """Copy the counts of decisions that were counted in `aside`, a copy of the books."""
     books.counts[DECISIONS], books.checksum[0] = aside.counts[DECISIONS], aside.checksum[0]
     for k in range(aside.chosen.size):
         books.chosen[k] = aside.chosen[k]
 
 
-# What a policy saw of n arms, as 4n + 2 numbers in a row: the target; the policy's favourite, which
-# is another arm than the one played if a floor took it; then every arm's mean, std, estimate and
-# radius. First pulls have the favourite and NaN for all else.
+# What a policy saw of n arms is 4n + 2 numbers: the target; the policy's favourite, which is not
+# played if a floor drew another arm; then every arm's mean, std, estimate and radius. For first
+# pulls all but the favourite are NaN.
 
 
 @shared
@@ -211,6 +211,7 @@ def choose_seen(policy, belief, rng, seen):  # type: ignore[no-untyped-def]
 
 @shared
 def write_reason(seen, choice):  # type: ignore[no-untyped-def]
+    """Write the target and the favourite of a choice into the first two numbers."""
     seen[0] = choice.target
     seen[1] = choice.favourite
 
@@ -220,7 +221,7 @@ def write_reason(seen, choice):  # type: ignore[no-untyped-def]
 
 @shared
 def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
-    """Return model, state and policy as a player who has chosen the arms this often."""
+    """Return model, state and policy as a player that has chosen each arm this many times."""
     learning = deciding.learning
     return Player(learning.model, learning.state, deciding.policy, chosen, deciding.first_pulls)
 
@@ -232,7 +233,7 @@ def next_step(counts):  # type: ignore[no-untyped-def]
 
 @shared
 def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignore[no-untyped-def]
-    """Choose among columns, as `tsucb.step.next_arm` does, and write what the policy saw."""
+    """Choose among columns like `tsucb.step.next_arm`, and write what the policy saw."""
     context, rng = laid_out(values, deciding.learning.room, columns), deciding.stream.rng
     player = player_of(deciding, chosen)
     choice = first_pull(player, columns, rng)
@@ -246,10 +247,10 @@ def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignor
 
 
 def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
-    """Choose among columns, and count the decision or not.
+    """Choose among columns, and count the decision if `counting`.
 
-    Returns the arm as an index into the columns, or NOT_FINITE; the number and the checksum of the
-    decision, if it was counted; what the policy saw, as bytes.
+    Return the arm as an index into the columns, or NOT_FINITE; the number and the checksum of the
+    decision, 0 if it was not counted; what the policy saw, as bytes.
     """
     books, seen = deciding.learning.books, deciding.seen
     values, words = np.frombuffer(numbers, np.float64), np.frombuffer(numbers, np.uint64)
@@ -265,7 +266,7 @@ def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-de
 
 
 def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  # type: ignore[no-untyped-def]
-    """Decide for one context after the other, counting aside."""
+    """Decide for contexts in their order; write places and checksums, and count in `aside`."""
     for i in range(places.size):
         values, step = contexts[i], next_step(aside.counts)
         choice = next_arm_seen(deciding, values, columns, step, aside.chosen, seen[i])
@@ -278,9 +279,9 @@ def _decide_rows(deciding, contexts, columns, places, checksums, aside, seen):  
 
 @shared
 def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untyped-def]
-    """Learn a reward for a row, and close its decision; return whether training is due.
+    """Learn a reward for a row, and count its decision as closed; return whether training is due.
 
-    NaN is no reward, and a column of -1 that of an arm that left: then nothing is learned.
+    Nothing is learned for a reward of NaN, or a column of -1, whose arm has left.
     """
     books = learning.books
     books.counts[OBSERVATIONS if kind == OBSERVED else CLOSED] += 1
@@ -298,12 +299,12 @@ def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untype
 
 
 def _learn(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
-    """Do what `learn_one` does, with the row as bytes."""
+    """Learn a reward for a row, given as bytes, like `learn_one`."""
     return learn_one(learning, np.frombuffer(row, np.float64), column, kind, reward)
 
 
 def _learn_rows(learning, values, ends, columns, kinds, rewards, first):  # type: ignore[no-untyped-def]
-    """Learn rewards from number `first` on until training is due; return the number of the next."""
+    """Learn rewards from index `first` on until training is due; return the index of the next."""
     for i in range(first, rewards.size):
         row = values[ends[i - 1] if i else 0 : ends[i]]
         if learn_one(learning, row, columns[i], kinds[i], rewards[i]):
@@ -320,10 +321,10 @@ CHECKSUMS = types.Array(types.uint64, 1, "C")
 INT, FLOAT, BOOL = types.int64, types.float64, types.boolean
 
 BOOKS = KeptType(lent(numba.typeof(Books.blank({"arm": 1}))))
-to_keep_gil = functools.partial(compiled, nogil=False)  # giving it up takes a tenth of most calls
+to_keep_gil = functools.partial(compiled, nogil=False)  # releasing it takes a tenth of most calls
 
-# Of every function of a machine: which of its memory comes first, and the types of the rest. Where
-# a decision takes long, other threads may run meanwhile.
+# Each function of a machine, the memory of the machine that is its first argument, and the types of
+# the other arguments. The "long" ones are called for large states, and release the lock.
 FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "count": (to_keep_gil(_count), "books", (LENT_BYTES, COLUMNS)),
     "take_counts": (compiled(_take_counts), "books", (BOOKS,)),
@@ -342,18 +343,18 @@ FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
 
 @functools.cache
 def machine_code(name: str, kind: Any) -> Any:
-    """Return the machine code of a function for memory of this type, compiled if need be."""
+    """Return the machine code of a function for memory of this type; compile it the first time."""
     function, _, arguments = FUNCTIONS[name]
     return function.compile((kind, *arguments))
 
 
 def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
-    """Return whether compiled code can do all, given the addresses of these alone."""
+    """Return whether compiled code can work on the addresses of model, state and policy alone."""
     return runs_compiled(model, policy) and keepable((model, state, policy or ()))
 
 
 def split_of(model: Any) -> int:
-    """Return how many columns of a row are the context's; `NOT_SPLIT` if arms have no features."""
+    """Return the number of the context's columns of a row, `NOT_SPLIT` if arms have no features."""
     inner = without_forgetting(model)
     return int(inner.context) if isinstance(inner, HybridLinear) else NOT_SPLIT
 
@@ -361,7 +362,7 @@ def split_of(model: Any) -> int:
 class Machine:
     """The functions above, bound to what an agent knows; each is compiled at its first call.
 
-    `belief` is that of the last decision, which only `PlainMachine` keeps.
+    `belief` is the belief of the last decision; only `PlainMachine` keeps it.
     """
 
     learns_at_once = True  # `learn` is one call of compiled code
@@ -387,7 +388,7 @@ class Machine:
         return Kept(self.books.values.copy())
 
     def books_aside(self) -> Kept:
-        """Return a copy of the books, to count decisions in; the next call writes over it."""
+        """Return a copy of the books to count decisions in; the next call overwrites it."""
         for copy, now in zip(self._aside.values, self.books.values, strict=True):
             copy[:] = now
         return self._aside
@@ -405,7 +406,8 @@ class Machine:
 class PlainMachine(Machine):
     """A machine that decides in plain Python, and keeps the belief of the last decision.
 
-    It learns by compiled code where the model can, else in several steps: learn into a copy then.
+    It learns in compiled code if the model can. Else learning takes several steps, so it must be
+    done in a copy: `learns_at_once` is False.
     """
 
     def _bind(self, policy: Any, state: Any, rng: np.random.Generator) -> None:
@@ -421,17 +423,17 @@ class PlainMachine(Machine):
 
     @property
     def belief(self) -> Belief | None:  # type: ignore[override]
-        """That of the last decision; None for first pulls."""
+        """The belief of the last decision; None for first pulls."""
         return self.policy.belief
 
     def decide(
         self, context: bytes, columns: Integers, counting: bool
     ) -> tuple[int, int, int, bytes]:
-        """Do what `_decide` does."""
+        """Choose among columns, like `_decide`."""
         values, books, counted = np.frombuffer(context), self.own_books, (0, 0)
         if not all_finite(values, self.largest):
             return NOT_FINITE, *counted, b""
-        self.policy.belief, step = None, next_step(books.counts)
+        step = next_step(books.counts)
         arm = int(next_arm_seen(self.plain, values, columns, step, books.chosen, self.seen).arm)
         if counting:
             counted = self.count(context, columns[arm : arm + 1])
@@ -441,13 +443,12 @@ class PlainMachine(Machine):
         self, contexts: Floats, columns: Integers, places: Integers, checksums: Checksums,
         aside: Kept, seen: Floats,
     ) -> None:  # fmt: skip
-        """Do what `_decide_rows` does."""
-        self.policy.belief = None
+        """Decide for contexts in their order, like `_decide_rows`."""
         _decide_rows(self.plain, contexts, columns, places, checksums, aside.values, seen)
 
 
 class Watched:
-    """A policy that remembers the belief it last chose from."""
+    """A policy that keeps the belief of its last choice."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -458,11 +459,12 @@ class Watched:
         return choose(self.policy, belief, rng)
 
     def explored(self, place: int, arms: int, rng: np.random.Generator) -> int:
+        self.belief = None  # a first pull
         return explored(self.policy, place, arms, rng)
 
 
 def make_machine(known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Machine:
-    """Return the machine for what is known: compiled where that is possible and enough."""
+    """Return a machine for what is known: a compiled one unless beliefs are kept or it cannot."""
     plain = keep_beliefs or not runs_by_address(known.model, known.state, known.policy)
     return (PlainMachine if plain else Machine)(known, rng)
 
@@ -470,9 +472,9 @@ def make_machine(known: Any, rng: np.random.Generator, keep_beliefs: bool) -> Ma
 def decision_id(number: int, checksum: int) -> str:
     """Return the id of a decision: its number, and a checksum over all decisions up to it.
 
-    A process that was killed and goes on from an older file numbers its decisions again; the
-    checksum keeps a reward for one that was lost from being taken for another's, as decisions with
-    the same id have the same arm and context.
+    A process that goes on from an older file after a crash uses the numbers of lost decisions
+    again. With the checksum, decisions with the same id have the same arm and context, so a reward
+    for a lost decision is never taken for one of another arm or context.
     """
     return f"{number}-{checksum:x}"
 

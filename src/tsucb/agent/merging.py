@@ -1,5 +1,6 @@
-"""Put agents together that learned apart."""
+"""Merge agents that learned apart."""
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,39 +11,38 @@ from tsucb.agent.knowledge import Knowledge
 from tsucb.agent.learner import Learner
 from tsucb.agent.machine import DUE, Books
 from tsucb.agent.open_decisions import OpenDecision, arms_and_rows
-from tsucb.agent.settings import READ_ANY
 from tsucb.agent.snapshot import check_knowledge, check_open
 from tsucb.checks import shown
 from tsucb.contexts.encoding import Encoder
-from tsucb.contexts.readers import Arm, ArmFeatures, Reader
-from tsucb.models.forgetting import without_forgetting
+from tsucb.contexts.readers import Arm, Reader, as_features, widths_of
 from tsucb.models.structure import pack_object
 
 if TYPE_CHECKING:
     from tsucb.agent.agent import Agent
 
 
-# Half of its lines are the description; the steps of a merge follow one after the other.
+# Long, because of the description; the steps of a merge follow one after the other.
 def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agent":
-    """Return the agent that has learned all that two agents have since they were one.
+    """Return an agent with all that two agents have learned since both were `base`.
 
-    What it believes is what one agent would believe that had learned all of it, in any order. Two
-    copies of an agent go their own ways in two processes, and are put together again; then both go
-    on from the result. A model that forgets or trains cannot be merged, and says so.
+    It believes what one agent would believe that had learned all of it, in any order. So copies of
+    an agent can learn in two processes and be merged; then both go on from the result. A model that
+    forgets or trains cannot be merged: that is an error.
 
     Parameters
     ----------
     first, second
-        Copies of `base`, or agents made alike, which went on by themselves. They are not changed.
+        Copies of `base`, or agents with the same settings, which have learned since. They are not
+        changed.
     base
-        What both were: the agent as it was copied, or as the file that both loaded has it. By
-        default nothing, for two agents that started apart.
+        The agent that was copied, or the one in the file that both loaded. By default nothing, for
+        two agents that started apart.
 
     Returns
     -------
     Agent
-        With the settings and the clock of the first, without a log. Arms added to either are there,
-        those removed from either are not. A decision stays open if neither has closed it.
+        With the settings and the clock of the first, without a log. It has the arms added to either
+        and lacks the arms removed from either. A decision stays open if neither has closed it.
 
     >>> import copy, tsucb
     >>> base = tsucb.Agent(["red", "blue"], seed=0)
@@ -56,9 +56,9 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
         if not hasattr(agent, "_learner"):
             raise TypeError(f"agents are merged, not {shown(agent)}; load them first")
     if not first.model.merges:
-        first.model.merged(None, None, None)  # says why not
-    result, other = first.__copy__(), second.__copy__()
-    start = _blank_like(result) if base is None else base.__copy__()
+        first.model.merged(None, None, None)  # raises, and says why
+    result, other = copy.copy(first), copy.copy(second)
+    start = _blank_like(result) if base is None else copy.copy(base)
     one, two, old = (agent._learner for agent in (result, other, start))
     for each in (two, old):
         if _settings(one) != _settings(each):
@@ -92,7 +92,7 @@ def merge(first: "Agent", second: "Agent", base: "Agent | None" = None) -> "Agen
 
 
 def _settings(learner: Learner) -> Any:
-    """Return what two learners must have in common; a width that is learned is none of it."""
+    """Return the settings that merged learners must share; not a width that was learned."""
     packed: dict[str, Any] = pack_object(learner.model, [])
     any_form = bool(_encoders(learner.reader))
     if any_form:
@@ -101,58 +101,49 @@ def _settings(learner: Learner) -> Any:
 
 
 def _blank_like(agent: "Agent") -> "Agent":
-    """Return an agent made like this one that has seen nothing."""
-    learner, reader = agent._learner, agent._learner.reader
-    arms: Any = None if learner.coming else agent.arms or ["none"]
-    if learner.described:
-        arms = {name: learner.described.get(name) for name in agent.arms}
-    encoders = _encoders(reader)
-    model: Any = agent.model
-    categories = sorted(encoders[0].categories) if encoders else ()
-    if encoders:
-        model = model.widened(0) if isinstance(model, READ_ANY) else None
-    return type(agent)(
-        arms, reader.names, model=model, policy=agent.policy, seed=0,
-        transformer=reader.transformer, categories=categories,
-    )  # fmt: skip
+    """Return an agent with the settings of this one that has no arms and has learned nothing."""
+    start, model = copy.copy(agent), agent.model
+    learner, reader = start._learner, start._learner.reader
+    if encoders := _encoders(reader):
+        model = model.widened(as_features([0] * len(encoders)))
+        blank = [type(e)(categories=e.categories, most_columns=e.most_columns) for e in encoders]
+        learner.reader = type(reader)(model, *blank)
+    learner.known = Knowledge.start(model, (), model.start(1), agent.policy)
+    start._open.clear()
+    return start
 
 
 def _encoders(reader: Reader) -> tuple[Encoder, ...]:
     return tuple(each for each in reader.encoders if isinstance(each, Encoder))
 
 
-Move: TypeAlias = Callable[[bytes], bytes]  # of a row, to other columns
+Move: TypeAlias = Callable[[bytes], bytes]  # moves the entries of a row to other columns
 
 
 def _same_columns(
     one: Learner, two: Learner, start: Learner
 ) -> tuple[Reader, list[Knowledge], list[Move]]:
-    """Return what reads for all three, what each knows then, and how its rows move."""
+    """Return a reader with the columns of all three, and for each its knowledge and its `Move`."""
     learners = one, two, start
     known = [each.prepared() for each in learners]
     if not _encoders(one.reader):
         return one.reader, known, [bytes] * 3
     triples = zip(*(_encoders(each.reader) for each in learners), strict=True)
     encoders = [a.joined(b, c) for a, b, c in triples]
-    hybrid = isinstance(one.reader, ArmFeatures)
-    widths: Any = tuple(encoder.width for encoder in encoders) if hybrid else encoders[0].width
+    widths = as_features([encoder.width for encoder in encoders])
     wide: list[Knowledge] = []
     moves: list[Move] = []
     for learner, each in zip(learners, known, strict=True):
-        model: Any = without_forgetting(each.model)
-        have = (model.context, model.features) if hybrid else (model.features,)
-        places: Any = []
-        for encoder, own, count in zip(encoders, _encoders(learner.reader), have, strict=True):
-            # Columns that the model does not have yet are left out, as are its own without a name.
-            places.append(encoder.vocabulary.places_of(own.vocabulary)[:count])
-        places = tuple(places) if hybrid else places[0]
+        own = zip(encoders, _encoders(learner.reader), widths_of(each.model), strict=True)
+        # Without columns that the model does not have yet, or that are not in use.
+        places = as_features([a.vocabulary.places_of(b.vocabulary)[:count] for a, b, count in own])
         wide.append(each.widened(widths, places))
         moves.append(functools.partial(_moved, widths=widths, places=places))
     return type(one.reader)(wide[0].model, *encoders), wide, moves
 
 
 def _moved(row: bytes, widths: Any, places: Any) -> bytes:
-    """Return a row with its entries at other places; those without one are 0."""
+    """Return a row of other widths, with its entries at these places and 0 elsewhere."""
 
     def spread(numbers: Any, places: Any, width: int) -> Any:
         out, count = np.zeros(width), min(numbers.size, places.size)
@@ -171,12 +162,13 @@ def _moved(row: bytes, widths: Any, places: Any) -> bytes:
 
 
 def _is_older(base: Learner, learner: Learner) -> bool:
+    """Return whether a learner has made fewer decisions, or seen fewer rewards, than its base."""
     then, now = base.known.books.counts[:DUE], learner.known.books.counts[:DUE]
     return bool((then > now).any())
 
 
 def _same_arms(one: Learner, two: Learner, start: Learner) -> list[Arm]:
-    """Return the arms that neither has removed."""
+    """Return the arms of either learner without those that one of them has removed."""
     removed: set[Arm] = set()
     if not one.coming:
         removed = {name for name in start.arms if name not in one.arms or name not in two.arms}
@@ -188,7 +180,7 @@ def _same_arms(one: Learner, two: Learner, start: Learner) -> list[Arm]:
 
 
 def _with_arms(known: Knowledge, names: list[Arm]) -> Knowledge:
-    """Return what is known of these arms alone, in the columns 0, 1, … ; new ones have no data."""
+    """Return what is known of these arms, in columns 0, 1, …; new arms have no data."""
     ordered = known.with_arms({name: known.arms.get(name, -1) for name in names})
     order = np.array(list(ordered.arms.values()), dtype=np.int64)
     return ordered.changed(
@@ -198,7 +190,7 @@ def _with_arms(known: Knowledge, names: list[Arm]) -> Knowledge:
 
 
 def _added(one: Books, two: Books, base: Books) -> Books:
-    """Return the counts of both, those from before once."""
+    """Return the counts of both, with those of the base once."""
     mixed = (int(one.checksum[0]) ^ 3 * int(two.checksum[0])) % 2**64
     return one.merged(two, base)._replace(checksum=np.array([mixed], dtype=np.uint64))
 
@@ -206,7 +198,7 @@ def _added(one: Books, two: Books, base: Books) -> Books:
 def _still_open(
     mine: tuple["Agent", Move], theirs: tuple["Agent", Move], before: tuple["Agent", Move]
 ) -> dict[str, OpenDecision]:
-    """Return the decisions that nobody has closed, in the order of their numbers."""
+    """Return the decisions that neither agent has closed, in the order of their numbers."""
     was, found = before[0]._open, dict[str, OpenDecision]()
     for (agent, move), (other, _) in ((mine, theirs), (theirs, mine)):
         known = agent._learner.known
@@ -216,6 +208,6 @@ def _still_open(
             (number, time, arm, _), (names, rows) = decision, arms_and_rows(decision)
             here = all(known.is_current(name, number) for name in names)
             moved = tuple(map(move, rows))
-            # Number 0 is before every arm was added: its arm has left.
+            # Number 0 comes before every arm was added: the arm of this decision has left.
             found[id] = number * here, time, arm, moved if isinstance(arm, tuple) else moved[0]
     return dict(sorted(found.items(), key=lambda pair: pair[1][0]))

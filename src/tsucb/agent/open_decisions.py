@@ -1,4 +1,4 @@
-"""Open decisions: those that wait for their reward."""
+"""Open decisions: decisions that wait for their reward."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ from tsucb.checks import shown
 from tsucb.contexts.readers import Arm
 from tsucb.numeric.arrays import Floats, Integers
 
-MOST_BATCHES = 16  # that are kept whole
+MOST_BATCHES = 16  # batches kept as arrays
 
-# Number, time, arm and row of a decision, oldest first; of a list, the arms and rows of its places.
-# The row is as wide as it was when the decision was made. A plain tuple is made fastest.
+# Number, time, arm and row of a decision; for a list the arms and the rows of its places. A row is
+# as wide as it was when the decision was made. A plain tuple is made fastest.
 OpenDecision: TypeAlias = tuple[int, float, Arm | tuple[Arm, ...], bytes | tuple[bytes, ...]]
 
 
 def arms_and_rows(decision: OpenDecision) -> tuple[tuple[Arm, ...], tuple[bytes, ...]]:
-    """Return the arms and the rows of a decision's places: one of each, but for a list."""
+    """Return the arms and the rows of a decision's places; only a list has several."""
     _, _, arm, row = decision
     return (arm, row) if isinstance(arm, tuple) else ((arm,), (row,))  # type: ignore[return-value]
 
@@ -41,17 +41,17 @@ the id
 
 
 class OpenBatch(NamedTuple):
-    """The decisions of one batch, all open, kept as arrays: much faster than an entry for each."""
+    """The decisions of a batch as arrays, while all of them are open: faster than an entry each."""
 
     numbers: Integers
     checksums: Checksums
     time: float
-    names: tuple[Arm, ...]  # of the arms that were offered
-    places: Integers  # the index of the arm of each decision
-    rows: Floats  # (N, d), as wide as it was when the decisions were made
+    names: tuple[Arm, ...]  # the arms that were offered
+    places: Integers  # for each decision the index of its arm
+    rows: Floats  # (N, d), as wide as they were when the decisions were made
 
     def entries(self) -> dict[str, OpenDecision]:
-        """Return an entry for each decision, by its id."""
+        """Return an entry for each decision by its id."""
         numbers = self.numbers.tolist()
         arms = (self.names[place] for place in self.places.tolist())
         entries = zip(numbers, repeat(self.time), arms, split_rows(self.rows))
@@ -61,15 +61,15 @@ class OpenBatch(NamedTuple):
 class OpenDecisions(dict[str, OpenDecision]):
     """The open decisions of an agent by their ids, in the order in which they were made.
 
-    The last ones may be in `batches`, without entries. `unfold` gives them entries, and is called
-    before entries are read, added or removed, but not where a batch is closed as a whole.
+    The last ones may be in `batches`, without entries. `unfold` makes entries of them; it is called
+    before entries are read, added or removed, except to close a whole batch.
 
-    To close decisions is to learn their rewards and to remove them from this dictionary, `at_once`.
+    Closing decisions means to learn their rewards and to remove their entries, `at_once`.
 
     Parameters
     ----------
     learner
-        Who learns the rewards.
+        Learns the rewards.
     limit
         The most decisions that are open; beyond it the oldest are dropped.
     """
@@ -87,7 +87,7 @@ class OpenDecisions(dict[str, OpenDecision]):
             at_once((self.update, self.all()), (setattr, self, "batches", []))
 
     def all(self) -> dict[str, OpenDecision]:
-        """Return the entries of all decisions, those in batches included."""
+        """Return the entries of all decisions, also of those in batches."""
         entries = dict(self)
         for batch in self.batches:
             entries |= batch.entries()
@@ -100,7 +100,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         at_once((self.update, entries), *[(self.pop, id) for id in oldest])
 
     def entries_of(self, batch: OpenBatch) -> dict[str, OpenDecision] | None:
-        """Return the entries with which to add a batch; None if it can be kept whole."""
+        """Return the entries to add for a batch, or None if it can be kept as arrays."""
         size = batch.places.size
         room = len(self.batches) < MOST_BATCHES and self.count() + size <= self.limit
         if room and size and not self.learner.coming:
@@ -109,7 +109,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         return batch.entries()
 
     def find_batch(self, numbers: Integers) -> OpenBatch | None:
-        """Return the batch that has these numbers, the same array, if it is kept whole."""
+        """Return the batch whose numbers are this array, or None if it has entries."""
         return next((batch for batch in self.batches if batch.numbers is numbers), None)
 
     def count(self) -> int:
@@ -122,6 +122,8 @@ class OpenDecisions(dict[str, OpenDecision]):
             return self[id]
         if hasattr(id, "explain"):
             raise TypeError(f"give the id of the decision, {id.id!r}, instead of the decision")
+        if hasattr(id, "ids"):
+            raise TypeError("give the decisions of a batch to reward_many, or their ids one by one")
         number = id.partition("-")[0] if isinstance(id, str) else ""
         made = self.learner.known.books.counts[DECISIONS]
         if number.isdecimal() and len(number) < 20 and 0 < int(number) <= made:
@@ -132,13 +134,13 @@ class OpenDecisions(dict[str, OpenDecision]):
         raise UnknownDecision(f"decision {shown(id)} was never made by this agent; check the id")
 
     def places(self, ids: Iterable[str] | None = None) -> int:
-        """Return how many arms wait for a reward, each place of a list for itself."""
+        """Return how many rewards these decisions, by default all, wait for: a list has several."""
         if ids is None:
             return self.places(self) + self.count() - len(self)
         return sum(len(arms_and_rows(self[id])[0]) for id in ids)
 
     def reward(self, id: str, decision: OpenDecision, reward: float) -> bool:
-        """Learn the reward of one decision and close it; return False if its arm has left."""
+        """Learn the reward of a decision of one arm and close it; False if its arm has left."""
         known, number, arm = self.learner.known, decision[0], decision[2]
         machine, column = known.machine, known.arms.get(arm, -1)  # type: ignore[arg-type]
         current = column >= 0 and (not known.born or known.born.get(arm, 0) < number)  # type: ignore[arg-type]
@@ -157,13 +159,13 @@ class OpenDecisions(dict[str, OpenDecision]):
         return True
 
     def close(self, ids: Iterable[str], reward: float | None = None) -> None:
-        """Close decisions, with the same reward for each place or none; no arm comes back."""
+        """Close decisions with the same reward for each place, or none; no arm comes back."""
         ids = tuple(ids)
         value = math.nan if reward is None else reward
         self.settle(ids, [value] * self.places(ids), returning=False)
 
     def settle_each(self, ids: list[str], rewards: Floats) -> int:
-        """Do what `settle` does for decisions of one arm each; raise if one is not open."""
+        """Close decisions of one arm each as `settle` does; raise if one of them is not open."""
         self.unfold()
         for id in ids:
             if type(self.find(id)[2]) is tuple:
@@ -173,10 +175,10 @@ class OpenDecisions(dict[str, OpenDecision]):
         return self.settle(ids, rewards)
 
     def settle(self, ids: Iterable[str], rewards: Any, returning: bool = True) -> int:
-        """Learn a reward for each place of decisions, NaN for none, and close them.
+        """Learn a reward, NaN for none, for each place of decisions, and close them.
 
-        Returns how many were learned; not those of arms that have left, unless arms come with the
-        decisions: then such an arm comes back, if it may.
+        Return how many were learned. A reward for an arm that has left is not learned, unless arms
+        come with the decisions and `returning` is true: then the arm comes back.
         """
         learner, known, ids = self.learner, self.learner.prepared(), tuple(ids)
         arms: list[Arm] = []
@@ -202,14 +204,11 @@ class OpenDecisions(dict[str, OpenDecision]):
     def settle_batch(self, batch: OpenBatch, rewards: Floats) -> int:
         """Learn a reward for each decision of a batch, and close it; return how many were learned.
 
-        No arm comes or leaves while a batch is made, so its decisions for an arm are all for the
-        one that now has the name, or none is.
+        No arm comes or leaves while a batch is made, so one of its decisions tells whether those
+        for an arm are for the arm that has this name now.
         """
-        known, first, (size, width) = (
-            self.learner.prepared(),
-            int(batch.numbers[0]),
-            batch.rows.shape,
-        )
+        known, first = self.learner.prepared(), int(batch.numbers[0])
+        size, width = batch.rows.shape
         columns = np.array([
             known.arms[name] if known.is_current(name, first) else -1 for name in batch.names
         ])[batch.places]  # fmt: skip

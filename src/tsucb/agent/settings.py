@@ -1,4 +1,4 @@
-"""Check what an agent or a learner is made with, and name what is wrong in one sentence."""
+"""Check the settings of an agent or a learner; errors name what is wrong in one sentence."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set, Sized
@@ -23,18 +23,25 @@ from tsucb.policies.ts_ucb import TSUCB
 
 # Models that read contexts in any form if they are made for 0 features.
 READ_ANY = AdaptiveCurves, AdaptiveLinear, HashedLinear
-MOST_CURVED_ARMS = 50  # of a new agent: with more the default has no curves, which cost K p³
+MOST_CURVED_ARMS = 50  # a new agent with more arms has no curves: they cost K p³
+MOST_DECLARED = 100_000  # features of the default model: an arm would need 80 GB
 
 
 def default_model(features: int | None, described: bool, arms: Any) -> Model:
-    """Return the model of an agent that is given none; `described`: arms have features."""
+    """Return the model of an agent without one; `described` if its arms have features."""
     if described:
         return HybridLinear(0)
+    if features and features > MOST_DECLARED:
+        raise ValueError(
+            f"the agent's own model takes at most {MOST_DECLARED:,} features, not "
+            f"{shown(features)}; give fewer, or model=tsucb.HashedLinear()"
+        )
     many = isinstance(arms, Sized) and len(arms) > MOST_CURVED_ARMS
     return AdaptiveCurves(features or 0, curves=0 if many else CURVES)
 
 
 def check_seed(seed: Any) -> int:
+    """Return a seed as an int, an arbitrary one for None; raise ValueError for any other."""
     entropy: Any = np.random.SeedSequence().entropy if seed is None else seed
     if not isinstance(entropy, int | np.integer) or entropy < 0:
         raise ValueError(f"seed must be a whole number of at least 0, but it is {shown(seed)}")
@@ -42,7 +49,7 @@ def check_seed(seed: Any) -> int:
 
 
 def whole_policy(policy: Any, exploration: float) -> Any:
-    """Return a policy, `TSUCB(1)` for None, with its floor."""
+    """Return the policy with its floor; `TSUCB(1)` for None."""
     policy = check_policy(TSUCB() if policy is None else policy)
     if exploration == 0:
         return policy
@@ -52,13 +59,14 @@ def whole_policy(policy: Any, exploration: float) -> Any:
 
 
 def restricts_rewards(model: Model) -> bool:
-    """Return whether the model takes some finite rewards only."""
+    """Return whether the model refuses some finite rewards."""
     return type(without_forgetting(model)).check_rewards is not Model.check_rewards
 
 
 def reward_number(reward: Any) -> float:
+    """Return a reward as a float; raise TypeError if it is no number."""
     try:
-        value = None if isinstance(reward, str | bytes) else float(reward)  # which reads text, too
+        value = None if isinstance(reward, str | bytes) else float(reward)  # float("1") is 1.0
     except (TypeError, ValueError):
         value = None
     except OverflowError:
@@ -75,6 +83,7 @@ def check_ordered(arms: Any) -> None:
 
 
 def arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """Return the plain names of listed arms; raise TypeError or ValueError for bad ones."""
     check_ordered(arms)
     if isinstance(arms, str) or not isinstance(arms, Iterable):
         raise TypeError(f"arms must be a list of names, such as [{shown(arms)}]")
@@ -89,6 +98,7 @@ def arm_names(arms: Iterable[Arm]) -> tuple[Arm, ...]:
 
 
 def feature_names(features: Any) -> tuple[str, ...]:
+    """Return the names of declared features; raise TypeError if they are not a list of strings."""
     # A set has no order, so its vectors would differ from process to process.
     if isinstance(features, Set) or not isinstance(features, Iterable):
         raise TypeError(f"features is their number or a list of names, not {shown(features)}")
@@ -101,7 +111,7 @@ def feature_names(features: Any) -> tuple[str, ...]:
 def named_model(
     features: int | Sequence[str] | None, model: Model | None, described: bool, arms: Any
 ) -> tuple[tuple[str, ...] | None, Model]:
-    """Return the features' names, if they have any, and the model."""
+    """Return the names of the features, None without any, and the model."""
     if isinstance(features, str):
         raise TypeError(f"features is their number or a list of names, such as [{shown(features)}]")
     if isinstance(features, np.integer):
@@ -124,7 +134,7 @@ def named_model(
 
 
 def plain_features(features: Any) -> Any:
-    """Return the features of an arm as a file can hold them: a dictionary, or a list of numbers."""
+    """Return the features of an arm as a file can hold them: a dictionary, a list, or None."""
     if features is None:
         return None
     values, positional = values_of(features)
@@ -133,7 +143,7 @@ def plain_features(features: Any) -> Any:
 
 
 def features_of_arms(arms: Any) -> dict[Arm, Any]:
-    """Return the features of arms that are given as a mapping; none for a list of names."""
+    """Return the features of arms that are given as a mapping; {} if there are none."""
     if not isinstance(arms, Mapping):
         return {}
     found = {plain_name(name): plain_features(features) for name, features in arms.items()}

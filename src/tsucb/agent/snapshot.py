@@ -1,4 +1,4 @@
-"""An agent as plain values and arrays, for a file; and an agent again from such, checked."""
+"""Pack an agent into JSON values and arrays for a file, and make an agent from them again."""
 
 import hashlib
 import json
@@ -32,23 +32,22 @@ from tsucb.models.structure import (
 )
 from tsucb.policies.names import check_policy
 
-# What a file may name; nothing else is made from it.
+# The classes that a file may name; nothing else is made from it.
 MODELS = [cls for cls in vars(models).values() if isinstance(cls, type)]
 POLICIES = [cls for cls in vars(policies).values() if isinstance(cls, type)]
 
-# Limits of what a file alone may ask for, so that it cannot make a process slow: give a model or a
-# policy beyond them to `load`.
-MOST_FEATURES = 2_000  # of a model whose arms were all removed; else the file has their squares
+# Limits for models and policies that are made from a file, so that none makes the process slow.
+# Larger ones must be given to `load`.
+MOST_FEATURES = 2_000  # of a model without arms; else the file holds their square of numbers
 MOST_LAYERS = 20  # of a network, and of models within models
 MOST_SAMPLES = 1e6  # of a policy, for one decision
-MOST_ROWS = 1e8  # that a network goes through in one training
+MOST_ROWS = 1e8  # of a network's training
 
 
 class Held(NamedTuple):
     """Everything a learner knows at a moment, and the open decisions of its agent.
 
-    To take that is quick. To check it and to write it down takes longer, and may be done in another
-    thread.
+    `held` makes it quickly. Checking and writing it takes longer, and another thread may do it.
     """
 
     known: Knowledge
@@ -58,7 +57,7 @@ class Held(NamedTuple):
     random: Any
 
     def parts(self) -> tuple[dict[str, Any], Arrays]:
-        """Return it as plain values and arrays; raise ValueError if it could not be read again."""
+        """Return everything as JSON values and arrays; raise ValueError if it cannot be loaded."""
         try:
             check_knowledge(self.known)
             check_open(self.open, self.known, self.settings["max_open"])
@@ -70,7 +69,7 @@ class Held(NamedTuple):
         return self.packed()
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
-        """Return it as plain values and arrays, unchecked."""
+        """Return everything as JSON values and arrays, unchecked."""
         known, arrays = self.known, Arrays()
         values = {
             "model": pack_object(known.model, arrays),
@@ -89,11 +88,11 @@ class Held(NamedTuple):
         return values, arrays
 
     def to_bytes(self) -> bytes:
-        """Return what `from_bytes` of an agent or a learner takes."""
+        """Return everything as bytes that `from_bytes` of an agent or a learner takes."""
         return storage.packed(*self.parts())
 
     def digest(self) -> str:
-        """Return a hash of it, without the random stream."""
+        """Return a hash of everything but the random stream."""
         values, arrays = self.packed()
         del values["random"]
         found = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
@@ -103,9 +102,9 @@ class Held(NamedTuple):
 
 
 def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
-    """Return what a learner knows now, without spare room; changes nothing.
+    """Return what a learner knows now, without free columns; change nothing.
 
-    May be called in the middle of a call, by a signal handler: everything is right at every moment.
+    A signal handler may call it in the middle of any call: the state is always consistent.
     """
     known, reader = learner.known, learner.reader
     if known.free or known.wanted is not None:
@@ -131,9 +130,8 @@ def held(learner: Learner, open: OpenDecisions | None = None) -> Held:
 
 
 def pack_open(open: dict[str, OpenDecision], arrays: Arrays) -> dict[str, Any]:
-    """Return open decisions as plain values and arrays: rows behind each other."""
-    decisions = open.values()
-    rows = rows_of(open)
+    """Return open decisions as JSON values and arrays, with all rows in one array."""
+    decisions, rows = open.values(), rows_of(open)
     arms = [list(arm) if isinstance(arm, tuple) else arm for _, _, arm, _ in decisions]
     parts = {
         "numbers": np.array([each[0] for each in decisions], dtype=np.int64),
@@ -145,21 +143,18 @@ def pack_open(open: dict[str, OpenDecision], arrays: Arrays) -> dict[str, Any]:
 
 
 def rows_of(open: dict[str, OpenDecision]) -> list[bytes]:
-    """Return the rows of open decisions and of the places of lists."""
+    """Return the rows of open decisions, of every place of a list."""
     return [row for decision in open.values() for row in arms_and_rows(decision)[1]]
 
 
 def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision]:
-    """Return the open decisions that `pack_open` was given, unchecked but for their shapes."""
+    """Return the open decisions that `pack_open` packed; only their shapes are checked."""
     ids, arms = list(saved["ids"]), list(saved["arms"])
     places = sum(len(arm) if isinstance(arm, list) else 1 for arm in arms)
     if max(len(ids), places) > room:
-        raise ValueError("open decisions that it has no numbers for")
-    integers = {"numbers": len(ids), "lengths": places}
-    numbers, lengths = (
-        unpack(saved[name], arrays, np.zeros(size, np.int64)).tolist()
-        for name, size in integers.items()
-    )
+        raise ValueError("more open decisions than its arrays hold")
+    numbers = unpack(saved["numbers"], arrays, np.zeros(len(ids), np.int64)).tolist()
+    lengths = unpack(saved["lengths"], arrays, np.zeros(places, np.int64)).tolist()
     times = unpack(saved["times"], arrays, np.zeros(len(ids))).tolist()
     if not all(0 <= length <= room for length in lengths) or sum(lengths) > room:
         raise ValueError("contexts of the wrong length")
@@ -182,7 +177,7 @@ Restored: TypeAlias = tuple[Learner, dict[str, OpenDecision], int]
 
 
 def learner_of(data: bytes) -> Learner:
-    """Return the learner that bytes hold, of a learner or of an agent; no decision is open."""
+    """Return the learner in the bytes of a learner or an agent, whose open decisions are lost."""
     learner, _, _ = restored("it", *storage.unpacked(data))
     learner.prepared()
     return learner
@@ -194,7 +189,7 @@ def restored(
 ) -> Restored:  # fmt: skip
     """Return the learner in these values and arrays, its open decisions, and `max_open`.
 
-    Raise ValueError if they hold no agent.
+    Raise ValueError if they do not hold an agent.
     """
     try:
         return assembled(values, arrays, model, policy, transformer)
@@ -208,7 +203,7 @@ def restored(
 def assembled(
     values: dict[str, Any], arrays: Arrays, model: Any, policy: Any, transformer: Any
 ) -> Restored:
-    """Return the same as `restored`; raise one of `MISFITS` for what does not fit."""
+    """Return what `restored` returns; raise one of `MISFITS` for values that do not fit."""
     settings = values["settings"]
     flags = {"streaming", "transformer", "keep_beliefs", "coming"}
     known_settings = settings.keys() == flags | {"features", "max_open", "most_arms", "described"}
@@ -217,7 +212,7 @@ def assembled(
     if settings["transformer"] != (transformer is not None):
         verb = "with" if settings["transformer"] else "without"
         raise WrongSettings(f"was saved {verb} a transformer; load it {verb} it")
-    # Never make room for more than the file has numbers.
+    # Nothing is made that is larger than the numbers in the file.
     room = sum(array.size for array in arrays)
     if model is None:
         check_model(values["model"], room)
@@ -254,13 +249,14 @@ def assembled(
 
 
 def positive(value: Any) -> int:
+    """Return a whole number of at least 1; raise ValueError otherwise."""
     if count_of(value) < 1:
         raise ValueError(f"{value!r} where a count belongs")
     return int(value)
 
 
 def check_model(saved: Any, room: int, depth: int = 0) -> None:
-    """Raise ValueError for sizes that the file has no numbers for, before making anything."""
+    """Raise ValueError for sizes that the file has no numbers for, before the model is made."""
     fields = saved["fields"]
     if depth > MOST_LAYERS:
         raise ValueError("too many models within models")
@@ -271,7 +267,7 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
     needed = features * features
     if saved["class"] in ("AdaptiveLinear", "AdaptiveCurves") and features <= MOST_FEATURES:
         needed = features
-    if saved["class"] == "HashedLinear":  # whose rows have few of its columns
+    if saved["class"] == "HashedLinear":  # its `features` is the length of a row
         needed = 0
     if saved["class"] == "HybridLinear":
         context = count_of(fields["context"])
@@ -287,11 +283,11 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
         if len(widths) > MOST_LAYERS or members * rows > MOST_ROWS:
             raise ValueError("a network that would take too long to train")
     if needed > room:
-        raise ValueError("sizes that it has no numbers for")
+        raise ValueError("sizes beyond those of its arrays")
 
 
 def check_policy_size(saved: Any) -> None:
-    """Raise `WrongSettings` for a policy that would take very long to decide."""
+    """Raise `WrongSettings` for a policy that would take too long to decide."""
     samples = saved["fields"].get("samples", 1)
     if type(samples) not in (int, float) or not (samples <= MOST_SAMPLES or samples == math.inf):
         raise WrongSettings(
@@ -303,7 +299,7 @@ def check_policy_size(saved: Any) -> None:
 def unpacked(
     values: dict[str, Any], arrays: Arrays, model: Model, policy: Any, room: int
 ) -> Knowledge:
-    """Return what a file holds, of the right shapes; `check_knowledge` checks the rest."""
+    """Return what a file says is known, of the right shapes; `check_knowledge` checks the rest."""
     count, arms, born = count_of(values["columns"]), {}, {}
     if count > room:
         raise ValueError("its arms do not fit the state")
@@ -319,11 +315,11 @@ def unpacked(
 
 
 def state_template(model: Model, count: int, room: int) -> Any:
-    """Return a state with this many columns, of the shapes and types that the file must have."""
-    # All arms have equally many numbers, and the file must have those of each.
+    """Return a state with this many columns, with the shapes and types that the file must have."""
+    # Every arm has the same number of numbers, and the file must have all of them.
     one, two = (sum(array.size for array in leaves(model.start(n))) for n in (1, 2))
     if count and one + (two - one) * (count - 1) > room:
-        raise ValueError("sizes that it has no numbers for")
+        raise ValueError("sizes beyond those of its arrays")
     template = model.start(max(count, 1))
     if count:
         return template
@@ -336,10 +332,10 @@ def state_template(model: Model, count: int, room: int) -> Any:
 
 
 def check_knowledge(known: Knowledge) -> None:
-    """Raise ValueError for anything that no calls of an agent lead to.
+    """Raise ValueError for a state that no calls of an agent lead to.
 
-    With `check_open` the one definition of a valid state: of what is saved, copied and loaded.
-    Arrays have the right shapes and types already.
+    With `check_open` this defines a valid state of an agent: of what is saved, copied and loaded.
+    Arrays already have the right shapes and types.
     """
     check_columns_of_arms(known)
     check_books(known.books)
@@ -352,16 +348,15 @@ def check_knowledge(known: Knowledge) -> None:
         if (pulls > known.books.pulls * (1 + 1e-9)).any():
             raise ValueError("the state has seen more rewards than were counted")
     if known.books.counts[DUE] and not trains(known.model):
-        raise ValueError("a model that does not train is to be trained")
+        raise ValueError("training is due, but its model does not train")
 
 
 def check_columns_of_arms(known: Knowledge) -> None:
     """Raise ValueError unless every arm has a column of its own, with its token."""
     columns, count = np.array(list(known.arms.values()), dtype=np.int64), known.books.chosen.size
     inside = bool(((columns >= 0) & (columns < count)).all())
-    if not inside or np.unique(columns).size != columns.size:
-        raise ValueError("its arms do not fit the state")
-    if known.selects and columns.size != count and not known.free:
+    complete = columns.size == count or bool(known.free) or not known.selects
+    if not (inside and complete and np.unique(columns).size == columns.size):
         raise ValueError("its arms do not fit the state")
     for name, column in known.arms.items():
         if known.books.tokens[column] != np.uint64(token_of(name)):
@@ -371,8 +366,8 @@ def check_columns_of_arms(known: Knowledge) -> None:
 def check_books(books: Books) -> None:
     """Raise ValueError for counts that no calls lead to.
 
-    Counts of arms that left are gone, so of those that stay there are at most as many rewards and
-    decisions as in all.
+    The counts of arms that left are gone, so the arms that stay have at most all rewards and
+    decisions.
     """
     books.check(MOST_COUNT)
     counts = books.counts

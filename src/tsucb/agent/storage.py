@@ -1,17 +1,17 @@
-"""A file format for arrays and plain values that cannot execute anything.
+"""A file format for arrays and plain values; reading a file cannot execute code.
 
-    tsucb 7\\n          what it is, and the version of the format
+    tsucb 7\\n          the name and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, type and shape of every array, and which are sparse
     the arrays         raw, little-endian, one after the other
     32 bytes           SHA-256 of everything before
 
-A large array that is mostly 0 is sparse: of its other entries there are the places, then the
-entries themselves.
+Of a large array that is mostly 0, a sparse one, the file has the places of the other entries, then
+these entries.
 
-A file is written aside, flushed to the disk and renamed, so that whatever happens there is the old
-file or the new one. The checksum finds every accident; it is no signature, so a file made to
-deceive can pass it, and is then checked for sizes, shapes and ranges like any other input.
+A file is written under another name, flushed to the disk and renamed: at every moment there is the
+old file or the new one. The checksum finds every accident. It is no signature: a forged file can
+pass it, so sizes, shapes and ranges are checked as of any other input.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tsucb.checks import shown
 from tsucb.files import written_whole
 from tsucb.numeric.arrays import untouched
 
@@ -33,20 +34,20 @@ _CHECKSUM = 32
 _LENGTH = 8
 _FIRST_LINE = 32
 _MOST_AXES = 8
-_LARGE = 2**14  # entries of an array that is worth looking at for zeros
+_LARGE = 2**14  # smaller arrays are never sparse
 _MOST_SPARSE = 2**26  # entries of all sparse arrays of a file: it cannot ask for more than 512 MB
 _PLACE = np.dtype("<u4")
-MOST_COUNT = 2**53  # of anything: beyond it, floating-point numbers do not count
+MOST_COUNT = 2**53  # of anything: floats skip whole numbers beyond it
 
 
 def write(path: str | os.PathLike[str], values: dict[str, Any], arrays: list[Any]) -> None:
-    """Write values that JSON knows, and arrays, to one file."""
+    """Write JSON values and arrays to a file."""
     with written_whole(path) as file:
         _write(file, values, arrays)
 
 
 def packed(values: dict[str, Any], arrays: list[Any]) -> bytes:
-    """Return what `write` puts into a file."""
+    """Return JSON values and arrays as the bytes of a file."""
     file = io.BytesIO()
     _write(file, values, arrays)
     return file.getvalue()
@@ -59,7 +60,7 @@ def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
     for number, part in enumerate(parts):
         if _LARGE <= part.size <= room and 2 * np.count_nonzero(part) < part.size:
             entries = part.reshape(-1)
-            places = np.flatnonzero(entries.view(f"u{part.itemsize}"))  # −0 is an entry
+            places = np.flatnonzero(entries.view(f"u{part.itemsize}"))  # −0 is not 0 here
             sparse[number] = places.size
             parts[number] = np.frombuffer(
                 places.astype(_PLACE).tobytes() + entries[places].tobytes(), np.uint8
@@ -77,14 +78,16 @@ def _write(file: BinaryIO, values: dict[str, Any], arrays: list[Any]) -> None:
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     """Return the values and arrays of a file; raise ValueError if it is damaged.
 
-    Nothing is read, nor room made for it, before its size is known to fit the file's.
+    Every size is compared with that of the file before anything is read or allocated.
     """
-    with open(path, "rb") as file:
+    with open(os.fspath(path), "rb") as file:  # not the handle of an open file
         return _read(file, os.fstat(file.fileno()).st_size, str(path))
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """Return the values and arrays that `packed` was given."""
+    """Return the values and arrays in the bytes of a file; raise ValueError if it is damaged."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"give the bytes that `to_bytes` returned, not {shown(data)}")
     return _read(io.BytesIO(data), len(data), "it")
 
 
@@ -116,7 +119,7 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
     def piece(size: int) -> bytes:
         nonlocal left
         if size > left:
-            raise ValueError("it is shorter than it says, as after a truncated copy")
+            raise ValueError("it is shorter than its header says, as after a truncated copy")
         data = file.read(size)
         left -= size
         digest.update(data)
@@ -138,7 +141,7 @@ def _parse(file: BinaryIO, size: int, first: bytes) -> tuple[dict[str, Any], lis
             raise ValueError("it has a sparse array of an impossible size")
         sizes[number] = count * (_PLACE.itemsize + dtype.itemsize)
     if sum(sizes) != left:
-        raise ValueError("its length is not what it says")
+        raise ValueError("its length does not match its header")
     arrays = []
     for number, ((dtype, shape), size) in enumerate(zip(shapes, sizes, strict=True)):
         data = piece(size)
@@ -166,7 +169,7 @@ def _dense_entries(data: bytes, count: int, dtype: np.dtype[Any], size: int) -> 
 
 
 def _type_and_shape(kind: Any, shape: list[Any]) -> tuple[np.dtype[Any], list[int]]:
-    """Return type and shape of an array; raise ValueError for any that `write` does not make."""
+    """Return type and shape of an array; raise ValueError for those that `write` does not make."""
     good = all(type(n) is int and 0 <= n < 2**48 for n in shape) and len(shape) <= _MOST_AXES
     if kind not in _KINDS or not good:
         raise ValueError("it has an array of an unknown type or shape")

@@ -1,10 +1,11 @@
-"""Contexts as applications have them, turned into the numbers that models take.
+"""Turn the contexts of an application into the numbers that models take.
 
 | module | what it does |
 |---|---|
-| `values` | reads single values: numbers, categories, gaps |
-| `vocabulary`, `encoding` | dictionaries and tables as vectors; columns are learned as they come |
-| `hashing` | the same as rows of hashed columns, for `HashedLinear` |
+| `values` | reads single values: numbers, categories, missing values |
+| `vocabulary`, `encoding` | dictionaries and tables to vectors; new features get new columns |
+| `hashing` | dictionaries and tables to rows of hashed columns, for `HashedLinear` |
+| `vectors` | vectors, declared features, and contexts that a transformer reads |
 | `transformers` | scikit-learn's transformers on single contexts |
-| `readers` | one reader for every kind of agent, behind one interface |
+| `readers` | the reader of an agent: an encoder for contexts, perhaps one for arms |
 """

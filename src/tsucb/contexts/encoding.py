@@ -1,8 +1,8 @@
-"""Turn contexts as applications have them into vectors; columns are learned as they come."""
+"""Turn dictionaries, tables and lists into vectors; new features and categories get new columns."""
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,26 +12,26 @@ from tsucb.contexts.values import cell_of, feature_name, rows_of
 from tsucb.contexts.vocabulary import NO_COUNTS, Vocabulary
 from tsucb.numeric.arrays import Floats
 
-# `HybridLinear` is linear in the context: of a reader who likes politics in the morning and another
-# who does in the afternoon it can learn nothing that holds for both. So where a context has two or
-# three categories, each pair of them is a category, too, while there are fewer columns than this: a
-# decision takes time quadratic in their number.
+# `HybridLinear` is linear in the context: it cannot learn that one reader likes politics in the
+# morning and another one in the afternoon. So where a context has 2 to MOST_PAIRED categories, each
+# pair of them is a category, too, while there are fewer than MOST_PAIRED_COLUMNS columns: the time
+# of a decision is quadratic in their number.
 MOST_PAIRED, MOST_PAIRED_COLUMNS = 3, 16
 
 
 class FeatureEncoder:
     """Turns the features of a context, or of an arm, into a vector.
 
-    A subclass defines `look`, which changes nothing: it takes what the encoder has `learned` and
-    returns that after a context. Whoever accepts the context assigns it to `learned`, as `encode`
-    does at once. So what is refused changes nothing.
+    A subclass defines `look`, which changes nothing: it takes what the encoder has `learned`, and
+    returns what it would have learned after this context. Assign that to `learned` to accept the
+    context, as `encode` does. So a refused context changes nothing.
     """
 
     learned: Any = None
     learns = False  # whether it learns from contexts
-    optional = True  # whether there may be no features at all, None
+    optional = True  # whether the features may be None
     declared: tuple[str, ...] | None = None  # names of the features, if they were declared
-    ready: tuple[int, ...] | None = None  # the shape of arrays that need no reading
+    ready: tuple[int, ...] | None = None  # the shape of arrays that are vectors already
 
     @property
     def names(self) -> Sequence[str]:
@@ -44,21 +44,24 @@ class FeatureEncoder:
         return 0
 
     def look(self, context: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return a vector, and what is known after learning from it, if `learn`."""
+        """Return the vector of a context, and what is learned after it if `learn`."""
         raise NotImplementedError
 
     def look_at_all(self, contexts: Any, learned: Any, learn: bool) -> tuple[Floats, Any]:
-        """Return the vectors of several as a matrix as wide as the widest, with zeros for None."""
+        """Return the vectors of many contexts as a padded matrix, and what is learned from them."""
         vectors = []
-        for each in contexts:
+        for each in self.rows(contexts):
             vector = np.zeros(0)
             if each is not None or not self.optional:
                 vector, learned = self.look(each, learned, learn)
             vectors.append(vector)
-        return padded_stack(vectors), learned
+        matrix = np.zeros((len(vectors), max((vector.size for vector in vectors), default=0)))
+        for row, vector in zip(matrix, vectors, strict=True):
+            row[: vector.size] = vector
+        return matrix, learned
 
     def rows(self, table: Any) -> Any:
-        """Return the contexts of a table, a matrix or a list, one by one."""
+        """Return a table, a matrix or a list as a list of contexts."""
         if isinstance(table, np.ndarray) and (table.ndim != 2 or table.shape[1] == 0):
             raise ValueError(f"a table has rows and columns, but its shape is {table.shape}")
         return rows_of(table)
@@ -69,58 +72,49 @@ class FeatureEncoder:
         return vector
 
     def encode_table(self, table: Any) -> Floats:
-        """Return the vectors of many contexts as `encode` would; if one is refused, learn none."""
-        matrix, self.learned = self.look_at_all(self.rows(table), self.learned, True)
+        """Return the vectors of many contexts as `encode` would; learn from all or none of them."""
+        matrix, self.learned = self.look_at_all(table, self.learned, True)
         return matrix
 
     def peek(self, context: Any) -> Floats:
-        """Return the vector of a context, learning nothing; what has no column is left out."""
+        """Return the vector of a context; learn nothing, and leave out values without a column."""
         return self.look(context, self.learned, False)[0]
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
-        """Return the names and values of the columns that `peek` does not make 0."""
+        """Return the names and values of the columns in which `peek` is not 0."""
         vector, names = self.peek(context), self.names
         return [(names[i], float(vector[i])) for i in np.flatnonzero(vector).tolist()]
 
     def columns(self, table: Any, names: list[str]) -> Any:
-        """Return the contexts in some columns of a table."""
+        """Return the contexts that these columns of a table hold."""
         return rows_of(table, names)
-
-
-def padded_stack(parts: Sequence[Any], shape: tuple[int, ...] = ()) -> Floats:
-    """Return arrays, of this shape but for the last axis, as one array as wide as the widest."""
-    shape = parts[0].shape[:-1] if parts else shape
-    stack = np.zeros((len(parts), *shape, max((part.shape[-1] for part in parts), default=0)))
-    for row, part in zip(stack, parts, strict=True):
-        row[..., : part.shape[-1]] = part
-    return stack
 
 
 def coded_features(categories: Iterable[str]) -> frozenset[str]:
     """Return the names of features whose numbers are codes."""
-    if isinstance(categories, str | bytes):
+    if isinstance(categories, str | bytes) or not isinstance(categories, Iterable):
         raise TypeError(f"categories is a list of names, such as [{shown(categories)}]")
     return frozenset(feature_name(name) for name in categories)
 
 
 class Encoder(FeatureEncoder):
-    """Turns contexts into vectors, and learns which columns they need as they come.
+    """Turns contexts into vectors, and learns which columns they need.
 
     A number or a boolean has one column. A string has one column per category, 1 where the feature
-    is that category. A value that is missing (None, NaN, or no such key) is 1 in a column of its
-    own, and the feature's number is then its mean over the contexts learned from, so that a model
-    that centres its features sees 0. Features and categories that first come late get new columns,
-    which were 0 in all contexts before. Column j of a vector always means the same.
+    is that category. A missing value (None, NaN, or no such key) is 1 in a column of its own, and
+    the feature's number is then its mean over the contexts learned from, so that a model that
+    centres its features sees 0. New features and categories get new columns, which were 0 in all
+    contexts before. Column j of a vector always means the same.
 
     Parameters
     ----------
     categories
         Features whose numbers are codes, such as postcodes: each number is a category. 1, 1.0 and
-        "1" are the same one.
+        "1" are the same category.
     most_columns
-        With this many columns, categories that are new share the column 'other' of their feature.
-        With this many features, after the first context, new ones are left out, with a warning. No
-        context may have more than 1,000 features, or this many if that is more.
+        Beyond this many columns new categories share the column 'other' of their feature. Beyond
+        this many features, after the first context, new ones are left out, with a warning. No
+        context may have more than 1,000 features, or more than this if this is larger.
 
     >>> encoder = Encoder(categories=["zip"])
     >>> encoder.encode({"age": 30, "city": "Paris", "zip": 75001})[:4]
@@ -144,6 +138,7 @@ class Encoder(FeatureEncoder):
 
     @property
     def vocabulary(self) -> Vocabulary:
+        """The columns that were learned."""
         vocabulary: Vocabulary = self.learned[0]
         return vocabulary
 
@@ -153,7 +148,7 @@ class Encoder(FeatureEncoder):
 
     @property
     def used(self) -> int:
-        """How many columns are in use; they come first."""
+        """The number of columns in use; they come first."""
         return len(self.vocabulary.columns)
 
     @property
@@ -166,9 +161,9 @@ class Encoder(FeatureEncoder):
         return vector, tuple(after)
 
     def joined(self, other: "Encoder", base: "Encoder") -> Self:
-        """Return an encoder that knows what this one and another learned since they were one.
+        """Return an encoder with all that this one and another have learned since both were `base`.
 
-        The columns of this one keep their places.
+        The columns of this encoder keep their places.
         """
         if self.categories != other.categories:
             raise ValueError("two encoders with different categories cannot be joined")
@@ -178,7 +173,7 @@ class Encoder(FeatureEncoder):
         for each, sign in ((self, 1), (other, 1), (base, -1)):
             count, sums, missing = each.learned[1]
             at, used = vocabulary.places_of(each.vocabulary), each.used
-            all_missing = np.full(vocabulary.width, count)  # of a column that it does not have
+            all_missing = np.full(vocabulary.width, count)  # a column it lacks was always missing
             all_missing[at] = missing[:used]
             learned += sign * count
             totals[at] += sign * sums[:used]
@@ -190,12 +185,12 @@ class Encoder(FeatureEncoder):
     # Storage
 
     def state(self) -> dict[str, Any]:
-        """Return everything that was learned, made of what JSON has; see `from_state`."""
+        """Return everything that was learned as JSON values; see `from_state`."""
         return self.vocabulary.packed(self.learned[1])
 
     @classmethod
     def from_state(cls, state: Any) -> Self:
-        """Return the encoder that `state` described; raise ValueError if there is none.
+        """Return the encoder that `state` described; raise ValueError if it is damaged.
 
         >>> encoder = Encoder()
         >>> vector = encoder.encode({"age": 30, "city": "Paris"})
@@ -214,6 +209,10 @@ class Encoder(FeatureEncoder):
             raise ValueError(wrong)
         return encoder
 
+    def restored(self, state: Any) -> Self:
+        """Return the encoder of this class that `state` described."""
+        return self.from_state(state)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_state, (self.state(),)
 
@@ -231,7 +230,7 @@ class NarrowEncoder(Encoder):
 
 
 class PairingEncoder(NarrowEncoder):
-    """An encoder for which pairs of a context's categories are categories, too.
+    """An encoder that also gives columns to the pairs of a context's categories.
 
     >>> encoder = PairingEncoder()
     >>> encoder.encode({"user": "Tom", "time": "noon"})
@@ -244,14 +243,18 @@ class PairingEncoder(NarrowEncoder):
         return super().look(self.with_pairs(context, learned[0]), learned, learn)
 
     def with_pairs(self, context: Any, vocabulary: Vocabulary) -> Any:
-        """Return the context with the pairs of its categories, as far as there is room for them."""
+        """Return the context with the pairs of its categories that have a column or room for one.
+
+        A boolean is a category here.
+        """
         if not isinstance(context, Mapping):
             return context
-        labels = sorted(
-            (str(name), label)
-            for name, value in context.items()
-            if (label := category(str(name), value, vocabulary.categories)) is not None
-        )
+        labels = []
+        for name, value in zip(map(str, context), context.values(), strict=True):
+            coded = name in vocabulary.categories or isinstance(value, bool | np.bool_)
+            if isinstance(label := cell_of(name, value, coded), str):
+                labels.append((name, label))
+        labels.sort()
         if not 2 <= len(labels) <= MOST_PAIRED:
             return context
         room = len(vocabulary.columns) < MOST_PAIRED_COLUMNS
@@ -262,13 +265,3 @@ class PairingEncoder(NarrowEncoder):
             if name not in context and (room or known):
                 pairs[name] = label
         return {**context, **pairs}
-
-
-def category(name: str, value: Any, coded: Set[str]) -> str | None:
-    """Return the category that a value is; None for a number and for none."""
-    if type(value) is str:
-        return value
-    if isinstance(value, bool):
-        return str(value)
-    label = cell_of(name, value, True) if name in coded else None
-    return label if isinstance(label, str) else None

@@ -1,4 +1,4 @@
-"""Turn contexts as applications have them into rows of hashed columns, for `HashedLinear`."""
+"""Turn dictionaries, tables and lists into rows of hashed columns, for `HashedLinear`."""
 
 import math
 from collections.abc import Iterable
@@ -16,28 +16,28 @@ from tsucb.models.hashed_linear import MOST_ROW
 from tsucb.models.state import MOST
 from tsucb.numeric.arrays import Floats, Integers
 
-USUAL = " as usual"  # its name as a category; those of users begin with "="
-FURTHEST = 3.0  # standard deviations: numbers beyond them count as these
-BLOCK = 32  # rows are as long as a multiple of it, so that they rarely become longer
-MOST_REMEMBERED = 100_000  # hashes, which are only faster to look up than to compute
-MOST_SCALED = 100_000  # features with numbers; those of further ones are read as 0
+USUAL = " as usual"  # the category of a number's usual value; categories of users begin with "="
+FURTHEST = 3.0  # standard deviations, at which standardised numbers are cut
+BLOCK = 32  # lengths of rows are multiples of it, so that rows rarely become longer
+MOST_REMEMBERED = 100_000  # hashes that are kept: looking one up is faster than computing it
+MOST_SCALED = 100_000  # features whose numbers are scaled; numbers of further features read as 0
 
-SETTLED = 20  # first values of a number: if they are equal, their value is its usual one
+SETTLED = 20  # if this many first values of a number are equal, that value is its usual one
 
-# Of a number's values so far: how many, their mean, the sum of squares around it; the usual value.
+# The values of a number so far: count, mean, sum of squares around the mean, usual value.
 Moments = tuple[int, float, float, float | None]
 
 
 class HashingEncoder(FeatureEncoder):
     """Turns contexts into rows of pairs, column and value, and learns the scale of numbers.
 
-    A category is 1 in the column that a hash of feature and category says, a value that is missing
-    in one of its own. A number is standardised by what its feature was so far, and ±3 at most. If
-    the first 20 values of a feature are equal, this value is a category, so that the model notices
-    when it is another one. With `crossed`, every pair of features has a column for its product;
-    these are scaled so that all of them together weigh as much as all features do. Hashes are the
-    same in every process. A row of a sparse matrix (of SciPy) is taken as it is: nothing in it is
-    hashed, scaled or crossed.
+    A category is 1 in the column given by a hash of feature and category; a missing value has a
+    column of its own. A number is standardised by the earlier values of its feature, and cut at ±3.
+    If the first 20 values of a feature are equal, this value is a category, so that the model
+    notices any other. With `crossed`, every pair of features has a column for its product, scaled
+    so that all products together weigh as much as all features. Hashes are the same in every
+    process. A row of a sparse matrix (of SciPy) is taken as it is: nothing in it is hashed, scaled
+    or crossed.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class HashingEncoder(FeatureEncoder):
     def __init__(self, bits: int, crossed: bool, categories: Iterable[str] = ()) -> None:
         self.bits, self.crossed = bits, crossed
         self.categories = coded_features(categories)
-        self.learned: tuple[dict[str, Moments], int] = {}, 0  # the moments, and the longest row
+        self.learned: tuple[dict[str, Moments], int] = {}, 0  # moments, length of the longest row
 
     @property
     def width(self) -> int:
@@ -70,11 +70,11 @@ class HashingEncoder(FeatureEncoder):
         return row, (moments, max(learned[1], row.size))
 
     def rows(self, table: Any) -> Any:
-        """Return the contexts of a table, one by one; rows of a sparse matrix stay sparse."""
+        """Return a table as a list of contexts; rows of a sparse matrix stay sparse."""
         return table if hasattr(table, "tocsr") else super().rows(table)
 
     def describe(self, context: Any) -> list[tuple[str, float]]:
-        """Return the features that have columns, and their values where these are not 0."""
+        """Return the names and values of the features, and of their products, that are not 0."""
         if hasattr(context, "tocsr"):
             columns, values = self._sparse_entries(context)
             return [
@@ -89,7 +89,7 @@ class HashingEncoder(FeatureEncoder):
         return [(name, x) for name, x in found if x]
 
     def _row(self, context: Any, moments: dict[str, Moments]) -> tuple[Floats, dict[str, Moments]]:
-        """Return the row of a context, and the moments with its numbers among them."""
+        """Return the row of a context, and the moments after its numbers."""
         if hasattr(context, "tocsr"):
             columns, values = self._sparse_entries(context)
             row = np.zeros(_length(columns.size))
@@ -105,11 +105,11 @@ class HashingEncoder(FeatureEncoder):
     def _cells(
         self, context: Any, moments: dict[str, Moments]
     ) -> tuple[list[tuple[tuple[str, str | None], float]], dict[str, Moments]]:
-        """Return features with their category and value.
+        """Return ((feature, category), value) of every feature, and the moments after its numbers.
 
-        The category of a missing value is '', that of a number None or USUAL.
+        The category is "=" and a string, "" for a missing value, None or USUAL for a number.
         """
-        # Dictionaries of strings and numbers first, in the fastest way.
+        # Dictionaries named by strings need no conversion.
         plain = type(context) is dict and set(map(type, context)) == {str}
         values = context if plain else values_of(context)[0]
         cells: list[tuple[tuple[str, str | None], float]] = []
@@ -140,10 +140,11 @@ class HashingEncoder(FeatureEncoder):
         return cells, {**moments, **changed} if changed else moments
 
     def _columns(self, features: int) -> int:
+        """Return the number of columns of this many features and, if crossed, their products."""
         return features * (features + 1) // 2 if self.crossed else features
 
     def _sparse_entries(self, context: Any) -> tuple[Integers, Floats]:
-        """Return columns and values of a sparse row; column 0 is kept for the constant."""
+        """Return columns and values of a sparse row; column 0 is for the constant."""
         row = context.tocsr()
         if row.ndim == 2 and row.shape[0] != 1:
             raise ValueError(f"a context is one row, but the matrix has {row.shape[0]} rows")
@@ -163,18 +164,19 @@ class HashingEncoder(FeatureEncoder):
     # Storage
 
     def state(self) -> dict[str, Any]:
-        """Return everything that was learned, made of what JSON has; see `from_state`."""
+        """Return everything that was learned as JSON values; see `restored`."""
         return {
             "categories": sorted(self.categories),
             "width": self.width,
             "moments": {name: list(moments) for name, moments in self.learned[0].items()},
         }
 
-    @classmethod
-    def from_state(cls, state: Any, bits: int, crossed: bool) -> "HashingEncoder":
+    def restored(self, state: Any) -> "HashingEncoder":
+        """Return an encoder with what `state` described; raise ValueError if it is damaged."""
         if type(state) is not dict or state.keys() != {"categories", "width", "moments"}:
             raise ValueError("other parts than an encoder has")
-        encoder, width = cls(bits, crossed, state["categories"]), state["width"]
+        encoder = HashingEncoder(self.bits, self.crossed, state["categories"])
+        width = state["width"]
         if type(width) is not int or not 0 <= width <= MOST_ROW or width % BLOCK:
             raise ValueError("a width that no row has")
         learned: dict[str, Moments] = {}
@@ -191,14 +193,14 @@ class HashingEncoder(FeatureEncoder):
 
 @lru_cache(MOST_REMEMBERED)
 def hash_of(name: str, category: str | None) -> int:
-    """Return 63 bits that depend on the feature and its category alone."""
+    """Return a hash of 63 bits of a feature and its category."""
     text = name if category is None else f"{name}\0{category}"
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def _add_value(moments: Moments, x: float) -> Moments:
-    """Return the moments with one more value."""
+    """Return the moments after one more value."""
     count, mean, squares, usual = moments
     if x != usual and count < SETTLED:
         usual = None
@@ -209,7 +211,7 @@ def _add_value(moments: Moments, x: float) -> Moments:
 
 
 def _standardised(x: float, moments: Moments) -> float:
-    """Return a number in standard deviations from the mean, ±3 at most."""
+    """Return a number in standard deviations from the mean, cut at ±3."""
     count, mean, squares, _ = moments
     if not squares > 0:
         return 0.0
@@ -222,24 +224,25 @@ def _label(name: str, category: str | None) -> str:
 
 
 def _length(columns: int) -> int:
+    """Return the length of a row for this many columns."""
     return -(-2 * columns // BLOCK) * BLOCK
 
 
 @compiled
 def share_of_pairs(features):  # type: ignore[no-untyped-def]
-    """Return the factor of products: all together may matter as much as all features do.
+    """Return the factor of products with which all products weigh as much as all features.
 
-    A prior that took the many products for as large as the few features would drown these.
+    Without it the many products would drown the few features.
     """
     return math.sqrt(2.0 / max(features - 1, 1))
 
 
 @compiled
 def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-def]
-    """Write the pairs of features, and of their products, into a row of zeros.
+    """Write column and value of every feature, and of their products, into a row of zeros.
 
-    A product's column comes from the hashes of both, in an order that does not depend on that of
-    the features. `columns` is how many there are without the constant's.
+    The column of a product is the same for either order of its two features. `columns` is the
+    number of columns without the constant's.
     """
     n, place = hashes.size, 0
     for a in range(n):
@@ -259,7 +262,7 @@ def fill_row(hashes, values, crossed, columns, row):  # type: ignore[no-untyped-
 
 @compiled
 def scrambled(bits):  # type: ignore[no-untyped-def]
-    """Return bits that each depend on all of the given ones: the finaliser of SplitMix64."""
+    """Return the bits mixed by the finaliser of SplitMix64: each depends on all bits given."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

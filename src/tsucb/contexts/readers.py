@@ -1,16 +1,16 @@
-"""Readers: how contexts, and the features of arms, become the numbers that a model takes.
+"""Turn contexts, and the features of arms, into the numbers that a model takes.
 
-A `Reader` has one encoder, for contexts; one with features of arms has another for these:
+A `Reader` has an encoder for contexts and, where arms have features, another one for these:
 
 | encoder | takes |
 |---|---|
 | `NoFeatures` | nothing, for K-armed models |
 | `Vectors` | vectors, or mappings and tables with the names that were declared |
 | `Transformed` | anything that a transformer of scikit-learn's kind takes |
-| `Encoder`, `HashingEncoder` | dictionaries, tables or lists, with strings and gaps |
+| `Encoder`, `HashingEncoder` | dictionaries, tables or lists, with strings and missing values |
 
-`read` changes nothing. What it returns says what the encoders would know afterwards, and `accept`
-takes that over: a call that is refused in between leaves no trace.
+`read` changes nothing: it returns a `Reading` that also holds what the encoders would have learned.
+`accept` lets them know it. So a call that is refused after reading leaves no trace.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -19,13 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tsucb.checks import LARGEST, shown
-from tsucb.contexts.encoding import (
-    Encoder,
-    FeatureEncoder,
-    NarrowEncoder,
-    PairingEncoder,
-    padded_stack,
-)
+from tsucb.contexts.encoding import Encoder, FeatureEncoder, NarrowEncoder, PairingEncoder
 from tsucb.contexts.hashing import HashingEncoder
 from tsucb.contexts.values import column, listed, rows_of
 from tsucb.contexts.vectors import NoFeatures, Transformed, Vectors, float_matrix
@@ -36,15 +30,15 @@ from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
-Context = Any  # a mapping of features, a row of a table, a vector, or whatever a transformer takes
+Context = Any  # a mapping of features, a row of a table, a vector, or what a transformer takes
 
-# Columns of contexts and of arms: all their products are coefficients of the model. Categories
-# beyond them share a column.
+# The most columns of contexts and of arms of `HybridLinear`, whose coefficients are their products.
+# Categories that come later share a column.
 MOST_CONTEXT_COLUMNS, MOST_ARM_COLUMNS = 40, 25
 
 
 class Offered(NamedTuple):
-    """Arms that are offered: their names, their features if they have any, and all known arms."""
+    """Arms that are offered: their names, their features (None without any), all known arms."""
 
     names: tuple[Arm, ...]
     features: list[Any] | None
@@ -55,13 +49,11 @@ class Reading(NamedTuple):
     """Contexts as numbers.
 
     x
-        (d,) of the context, or (n, d) with a row for each of n arms. Of N contexts: (N, d) or
-        (N, n, d).
+        The context (d,), or a row for each of n arms (n, d); (N, d) or (N, n, d) for N contexts.
     z
-        (n, a) or (N, n, a) the features of the arms; None without any.
+        The features of the arms, (n, a) or (N, n, a); None for arms without any.
     before, after
-        What the encoders had learned when they read, and with what they read, one each; nothing if
-        it is not to be learned.
+        What each encoder had learned before it read, and after it; empty if nothing is learned.
     """
 
     x: Floats
@@ -79,12 +71,13 @@ class Reader:
     Parameters
     ----------
     model
-        Who takes the numbers.
+        The model that takes the numbers.
     encoders
-        That of contexts, and perhaps that of arms.
+        The encoder of contexts, and perhaps one for the features of arms.
     """
 
     per_arm = False  # whether every arm has a row of its own
+    has_arm_features = False  # whether there is an encoder for them
 
     def __init__(self, model: Model, *encoders: FeatureEncoder) -> None:
         self.model_name, self.largest = type(model).__name__, float(model.largest)
@@ -102,17 +95,20 @@ class Reader:
 
     @property
     def learned(self) -> tuple[Any, ...]:
-        """What the encoders have learned, one each."""
+        """What each encoder has learned."""
         return tuple(part.learned for part in self.parts)
 
     @property
     def feature_names(self) -> Sequence[str]:
-        (encoder,) = self.parts
-        names = encoder.names
-        return [*names, *(f"(column {i})" for i in range(len(names), encoder.width))]
+        """The names of the columns of contexts, then of arms; those not in use have a number."""
+        names: list[str] = []
+        for part in self.parts:
+            unused = range(len(part.names), part.width)
+            names += [*part.names, *(f"(column {i})" for i in unused)]
+        return names
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
-        """Return a context as numbers; without `learn`, what has no column yet is left out."""
+        """Return a context as numbers; without `learn`, values that have no column are left out."""
         if arms.features is not None:
             self.refuse_features()
         encoder = self.parts[0]
@@ -123,7 +119,7 @@ class Reader:
         return self.checked(Reading(x, None, (before,), (after,)) if learn else Reading(x))
 
     def read_one(self, context: Context, features: Any) -> Reading:
-        """Return the numbers of one arm in a context."""
+        """Return a context and the features of one arm as numbers."""
         return self.read(context, Offered(("",), None if features is None else [features], ()))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
@@ -132,25 +128,25 @@ class Reader:
             self.refuse_features()
         encoder = self.parts[0]
         before = encoder.learned
-        x, after = encoder.look_at_all(encoder.rows(contexts), before, True)
+        x, after = encoder.look_at_all(contexts, before, True)
         return self.checked(Reading(x, None, (before,), (after,)))
 
     def checked(self, reading: Reading) -> Reading:
-        """Return what was read; raise ValueError for numbers that the model cannot learn from."""
-        if self.largest < LARGEST:  # which is all that encoders check for
+        """Return the reading; raise ValueError for numbers that the model cannot learn from."""
+        if self.largest < LARGEST:  # encoders check for LARGEST
             for values in (reading.x, reading.z):
                 if values is not None:
                     check_finite(values, self.largest)
         return reading
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        """Return one row per observation, each of one arm."""
+        """Return the contexts of a history, one row per observation, as numbers."""
         if contexts is not None and self.takes_context:
             return self.read_many(contexts, NOBODY)
         return Reading(np.tile(self.read(contexts, NOBODY).x, (count, 1)))
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
-        """Return contexts, arms, features of arms (None without any) and rewards of a table."""
+        """Return contexts, arms, features of arms (or None) and rewards from a table's columns."""
         present, encoder = check_columns(table, arm, reward), self.parts[0]
         absent = [name for name in features if name not in present]
         if absent:
@@ -161,13 +157,14 @@ class Reader:
         return contexts, column(table, arm), of_arms, column(table, reward)
 
     def is_current(self, reading: Reading) -> bool:
-        """Return whether nothing was learned since a context was read."""
+        """Return whether the encoders have learned nothing since they read a context."""
         for encoder, before in zip(self.parts, reading.before, strict=False):
             if before is not encoder.learned:
                 return False
         return True
 
     def accept(self, reading: Reading) -> None:
+        """Let the encoders know what they learned when they read."""
         for encoder, after in zip(self.parts, reading.after, strict=False):
             encoder.learned = after
 
@@ -177,6 +174,7 @@ class Reader:
         return [] if context is None and encoder.optional else encoder.describe(context)
 
     def refuse_features(self) -> NoReturn:
+        """Raise TypeError for features of arms that the model does not take."""
         raise TypeError(
             f"{self.model_name} takes arms as a list of names; features of arms are for "
             "HybridLinear and Linear"
@@ -188,9 +186,12 @@ class ArmVectors(Reader):
 
     per_arm = True
 
-    def __init__(self, model: Model, vectors: Vectors) -> None:
-        super().__init__(model, vectors)
-        self.vectors = vectors
+    @property
+    def vectors(self) -> Vectors:
+        """The only encoder."""
+        vectors: Vectors
+        (vectors,) = self.parts  # type: ignore[assignment]
+        return vectors
 
     def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
         """Return the vectors of the arms as a matrix, one row per arm."""
@@ -210,7 +211,7 @@ class ArmVectors(Reader):
             if unknown:
                 raise ValueError(f"the context has features for unknown arms: {listed(unknown)}")
             rows = [context[arm] for arm in arms.names]
-        if rows is None or not hasattr(rows, "__len__") or len(rows) != len(arms.names):
+        if isinstance(rows, str) or not hasattr(rows, "__len__") or len(rows) != len(arms.names):
             raise ValueError(
                 f"{self.model_name} needs a feature vector for each of the {len(arms.names)} "
                 "available arms: a matrix with one row per arm, or a mapping of arms to vectors"
@@ -224,9 +225,7 @@ class ArmVectors(Reader):
         return Reading(self.vectors.peek(features if context is None else context))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        return Reading(
-            self.vectors.matrix(self.vectors.one_row(None) if contexts is None else contexts)
-        )
+        return Reading(self.vectors.matrix([None] if contexts is None else contexts))
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
         rows = [self.read(context, arms).x for context in rows_of(contexts)]
@@ -234,41 +233,35 @@ class ArmVectors(Reader):
 
 
 class ArmFeatures(Reader):
-    """Reads a context and features of every arm, as `HybridLinear` takes them."""
+    """Reads a context and the features of every arm, as `HybridLinear` takes them."""
 
-    per_arm = True
+    per_arm = has_arm_features = True
 
-    @property
-    def feature_names(self) -> Sequence[str]:
-        return [name for part in self.parts for name in part.names]
+    def read(self, context: Context, arms: Offered, learn: bool = True) -> Reading:
+        """Return the vector of a context, and a matrix with the features of every arm.
 
-    def read(
-        self, context: Context, arms: Offered, learn: bool = True,
-        before: tuple[Any, ...] | None = None,
-    ) -> Reading:  # fmt: skip
-        """Return the vector of a context, or whole rows, and a matrix with a row for every arm.
-
-        `before` is what the encoders have learned, by default what they know now.
+        Where they are declared, a context may also be a matrix: a row for every arm, of the
+        context's features and the arm's.
         """
-        first, second = self.parts
-        before = before or self.learned
-        if isinstance(first, Vectors) and context is not None and np.ndim(context) == 2:
-            return self._whole(context, arms)
-        given = arms.features if arms.features is not None else [None] * len(arms.names)
+        features = features_of(arms)
+        if self._is_matrix(context):
+            return self._read_matrix(context, features)
+        (first, second), before = self.parts, self.learned
         x, after = np.zeros(0), before[0]
         if context is not None or not first.optional:
             x, after = first.look(context, before[0], learn)
-        z, later = second.look_at_all(given, before[1], learn)
+        z, later = second.look_at_all(features, before[1], learn)
         return self.checked(Reading(x, z, before, (after, later)) if learn else Reading(x, z))
 
-    def _whole(self, rows: Any, arms: Offered) -> Reading:
-        """Return the rows of a matrix, one per arm: those of the context, then those of the arm."""
-        count, features, width = len(arms.names), arms.features, self.parts[0].width
-        shape = count, width + self.parts[1].width
-        named = features is None or all(each is None for each in features)
-        if np.shape(rows) != shape or not named:
+    def _is_matrix(self, context: Context) -> bool:
+        return isinstance(self.parts[0], Vectors) and np.ndim(context) == 2
+
+    def _read_matrix(self, rows: Any, features: list[Any]) -> Reading:
+        width = self.parts[0].width
+        shape = len(features), width + self.parts[1].width
+        if np.shape(rows) != shape or any(each is not None for each in features):
             raise ValueError(
-                f"the context has the shape {np.shape(rows)} for {count} arms; give a row of "
+                f"the context has the shape {np.shape(rows)} for {shape[0]} arms; give a row of "
                 f"{shape[1]} numbers for each, and the arms by their names alone"
             )
         matrix = float_matrix(rows, "the context", shape)
@@ -276,35 +269,40 @@ class ArmFeatures(Reader):
         return Reading(matrix[:, :width], matrix[:, width:])
 
     def read_many(self, contexts: Any, arms: Offered) -> Reading:
-        return self._read_each([(each, arms) for each in rows_of(contexts)], arms)
+        contexts = rows_of(contexts)
+        return self._read_all(contexts, features_of(arms) * len(contexts), len(arms.names))
 
     def read_history(self, contexts: Any, features: Any, count: int) -> Reading:
-        one = Offered(("",), None, ())
-        x = [None] * count if contexts is None else list(contexts)
-        z = [None] * count if features is None else list(features)
-        if not len(x) == len(z) == count:
+        contexts = [None] * count if contexts is None else rows_of(contexts)
+        features = [None] * count if features is None else rows_of(features)
+        if not len(contexts) == len(features) == count:
             raise ValueError("a history needs a context, an arm and a reward per observation")
-        pairs = [
-            (context, one._replace(features=[each])) for context, each in zip(x, z, strict=True)
-        ]
-        return self._read_each(pairs, one)
+        return self._read_all(contexts, features, 1)
 
-    def _read_each(self, pairs: list[tuple[Context, Offered]], arms: Offered) -> Reading:
-        before = after = self.learned
-        readings = []
-        for context, offered in pairs:
-            readings.append(self.read(context, offered, True, after))
-            after = readings[-1].after or after
-        x = padded_stack([each.x for each in readings])
-        z = padded_stack([each.z for each in readings], (len(arms.names),))
-        return Reading(x, z, before, after)
+    def _read_all(self, contexts: list[Any], features: list[Any], arms: int) -> Reading:
+        """Return contexts, and the features of this many arms for each of them, as numbers."""
+        if any(map(self._is_matrix, contexts)):
+            each = [features[i : i + arms] for i in range(0, len(features), arms)]
+            readings = list(map(self._read_matrix, contexts, each))
+            x, z = (np.array([reading[n] for reading in readings]) for n in range(2))
+            return Reading(x, z)
+        (first, second), before = self.parts, self.learned
+        x, after = first.look_at_all(contexts, before[0], True)
+        z, later = second.look_at_all(features, before[1], True)
+        z = z.reshape(len(contexts), arms, z.shape[1])
+        return self.checked(Reading(x, z, before, (after, later)))
+
+
+def features_of(arms: Offered) -> list[Any]:
+    """Return the features of each arm, None for those without any."""
+    return [None] * len(arms.names) if arms.features is None else arms.features
 
 
 def make_reader(
     model: Model, names: tuple[str, ...] | None, transformer: Any, streaming: bool,
     categories: Sequence[str], any_form: bool,
 ) -> Reader:  # fmt: skip
-    """Return the reader for an agent's settings; `any_form`: nothing was declared of contexts."""
+    """Return the reader for an agent's settings; with `any_form`, of contexts in any form."""
     plain = without_forgetting(model)
     if transformer is not None and not hasattr(transformer, "transform"):
         raise TypeError("transformer must have a method transform(contexts)")
@@ -336,59 +334,55 @@ def make_reader(
     return Reader(model, Vectors(model, names) if axes else NoFeatures(model))
 
 
-def restore_reader(model: Any, states: list[Any]) -> Reader:
-    """Return what reads contexts, and perhaps arms, as they come, from its encoders' states."""
+def restore_reader(model: Model, states: list[Any]) -> Reader:
+    """Return the reader of contexts in any form whose encoders have these states."""
+    blank = make_reader(model, None, None, False, (), True)
+    parts = [part.restored(state) for part, state in zip(blank.encoders, states, strict=True)]
+    without_forgetting(model).widened(as_features([part.width for part in parts]))  # or it raises
+    return type(blank)(model, *parts)
+
+
+def widths_of(model: Model) -> tuple[int, ...]:
+    """Return the number of columns of a context and, where they have features, of an arm."""
     plain: Any = without_forgetting(model)
-    if isinstance(plain, HashedLinear):
-        (state,) = states
-        return Reader(model, HashingEncoder.from_state(state, plain.bits, plain.crossed))
     if isinstance(plain, HybridLinear):
-        first, second = states
-        contexts, arms = PairingEncoder.from_state(first), NarrowEncoder.from_state(second)
-        plain.widened((contexts.used, arms.used))
-        return ArmFeatures(model, contexts, arms)
-    (state,) = states
-    encoder = Encoder.from_state(state)
-    plain.widened(encoder.width)  # or it is no model that can read contexts by itself
-    return Reader(model, encoder)
+        return plain.context, plain.features
+    return model.context_shape(1)[-1:] or (0,)
+
+
+def as_features(parts: Sequence[Any]) -> Any:
+    """Return parts of context and arm as `Model.widened` takes them: a pair, or the only one."""
+    return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 def wanted_width(reading: Reading, model: Model) -> Any:
-    """Return what to widen a model to, so that what was read fits; None if it fits already."""
-    plain: Any = without_forgetting(model)
-    if reading.z is None:
-        (have,) = model.context_shape(1)[-1:] or (0,)
-        return reading.x.shape[-1] if reading.x.shape[-1] > have else None
-    now = plain.context, plain.features
-    wide = max(reading.x.shape[-1], now[0]), max(reading.z.shape[-1], now[1])
-    return None if wide == now else wide
+    """Return the features to widen a model to so that a reading fits; None if it fits already."""
+    have = widths_of(model)
+    parts: Any = reading[: len(have)]
+    wide = tuple([max(n, part.shape[-1]) for n, part in zip(have, parts, strict=True)])
+    return None if wide == have else as_features(wide)
 
 
 def laid_out_for(reading: Reading, model: Model) -> Floats:
-    """Return what was read, as wide as the model is: padded with zeros, or cut."""
-    x, z = reading.x, reading.z
-    if z is None:
-        width = sum(model.context_shape(1)[-1:])
-        if x.shape[-1] == width:
-            return x
-        out = np.zeros((*x.shape[:-1], width))
-        some = min(width, x.shape[-1])
-        out[..., :some] = x[..., :some]
-        return out
-    plain: HybridLinear = without_forgetting(model)
-    if z.shape[-1] == plain.features and not plain.context:
-        return z
-    rows = np.zeros((*z.shape[:-1], plain.context + plain.features))
-    c, a = min(x.shape[-1], plain.context), min(z.shape[-1], plain.features)
-    rows[..., :c] = (x if x.ndim == z.ndim else x[..., None, :])[..., :c]
-    rows[..., plain.context : plain.context + a] = z[..., :a]
-    return rows
+    """Return a reading as wide as the model: padded with zeros, or cut."""
+    (x, z), widths = reading[:2], widths_of(model)
+    parts = [x]
+    if z is not None:
+        parts = [x if x.ndim == z.ndim else x[..., None, :], z]
+    if parts[-1].shape[-1] == sum(widths) == widths[-1]:
+        return parts[-1]
+    out, place = np.zeros((*parts[-1].shape[:-1], sum(widths))), 0
+    for part, width in zip(parts, widths, strict=True):
+        some = min(width, part.shape[-1])
+        out[..., place : place + some] = part[..., :some]
+        place += width
+    return out
 
 
 def narrow_rows(reading: Reading) -> Floats:
     """Return rows of one arm each, as wide as they were read.
 
-    With features of arms: the number of the context's columns, these, and those of the arm.
+    Where arms have features, a row is the number of the context's columns, these, and the arm's.
     """
     x, z = reading.x, reading.z
     if z is None:

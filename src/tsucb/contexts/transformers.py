@@ -1,14 +1,14 @@
 """Apply scikit-learn's transformers to one context in microseconds.
 
 A call of `ColumnTransformer.transform` takes milliseconds, nearly all of it for checking a table
-and cutting it into columns. What the common steps do to one row is little: `RowTransform` makes a
-function of it from the fitted transformer.
+and cutting it into columns. The arithmetic for one row is little: `RowTransform` makes a function
+for it from the fitted transformer.
 """
 
 import copy
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 Step = Callable[[list[Any]], list[Any]]  # from the cells of a row to the transformed ones
 
-CHECKED_ROWS = 3  # the first rows, which are also given to the transformer
+CHECKED_ROWS = 3  # first rows for which the function is compared with the transformer
 
 
 class _Unusual(Exception):
-    """This transformer, or this value, is for scikit-learn to transform."""
+    """Raised for a transformer, or a value, that is left to scikit-learn."""
 
 
 def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFrame":
@@ -40,7 +40,7 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
         One dictionary, a list of them, or a data frame.
     columns
         The names of the columns, in order: `transformer.feature_names_in_`. Features that a context
-        lacks are missing, others are left out. By default all features of any context.
+        lacks are missing values, others are left out. By default all features of any context.
 
     >>> table_of([{"age": 30, "city": "Rome"}, {"city": None, "age": 41}])
        age  city
@@ -63,7 +63,7 @@ def table_of(contexts: Any, columns: Iterable[str] | None = None) -> "pd.DataFra
     table = {}
     for name in names:
         values = [_plain(row.get(name)) for row in rows]
-        # A column without any value would be numbers, which encoders of strings do not take.
+        # A column without values must not become one of numbers: encoders of strings refuse it.
         empty = all(isinstance(value, float) and math.isnan(value) for value in values)
         table[name] = pd.Series(values, dtype=object if empty else None)
     return pd.DataFrame(table, index=range(len(rows)), columns=names)
@@ -74,11 +74,11 @@ class RowTransform:
 
     `ColumnTransformer` and `Pipeline`, nested in any way, of `StandardScaler`, `MinMaxScaler`,
     `MaxAbsScaler`, `RobustScaler`, `SimpleImputer`, `OneHotEncoder`, `OrdinalEncoder` and
-    'passthrough' become one function of a row. For anything else `transform` is called.
+    'passthrough' become one function of a row. For all others `transform` is called.
 
     The transformer must not learn afterwards. `transform` is also called for unusual rows (a string
-    where numbers were, an unknown category), so that its own errors are raised; and for the first
-    rows: if the function gives something else for one of them, it is not used any more.
+    in a column of numbers, an unknown category), so that its own errors are raised; and for the
+    first rows: if the function returns another result for one of them, it is dropped.
     """
 
     def __init__(self, transformer: Any) -> None:
@@ -134,7 +134,7 @@ class RowTransform:
 
     def _call_transform(self, context: Any) -> Floats:
         if self.columns is None:
-            # As it is: what takes no tables may take lists of dictionaries, or of anything.
+            # Unchanged: a transformer not fitted to a table may take lists of any objects.
             one_row = getattr(context, "ndim", 1) == 2
             rows = self.transformer.transform(context if one_row else [context])
         else:
@@ -148,15 +148,15 @@ class RowTransform:
 def learned_from(transformer: Any, contexts: Any) -> tuple[Floats, dict[str, Any]]:
     """Call `partial_fit` of a copy of a transformer, then its `transform`.
 
-    Returns the vectors, and the `__dict__` of the copy: the transformer itself must not change, as
-    a single NaN would stay in its means for good. Numbers beyond ±1e30 are refused.
+    Return the vectors, and the `__dict__` of the copy. The transformer itself does not change,
+    since a single NaN would stay in its means for good. Numbers beyond ±1e30 are refused.
 
     Parameters
     ----------
     transformer
-        Anything with scikit-learn's `partial_fit` and `transform`; not changed.
+        Anything with scikit-learn's `partial_fit` and `transform`.
     contexts
-        What these take: a matrix, a table, a list of lists or of dictionaries.
+        A matrix, a table, a list of lists or of dictionaries, as these methods take it.
     """
     for context in contexts.to_numpy() if hasattr(contexts, "to_numpy") else contexts:
         values = context.values() if isinstance(context, Mapping) else context
@@ -202,11 +202,11 @@ def _number(cell: Any) -> float:
 
 
 def _row_step(transformer: Any) -> Step:
-    """Return what a fitted transformer does to a row; raise _Unusual if that is not known."""
+    """Return the function of a row for a fitted transformer; raise _Unusual if there is none."""
     if transformer is None or transformer == "passthrough":
         return lambda cells: cells
     kind = type(transformer)
-    # By name, for not importing scikit-learn; subclasses may do something else.
+    # By name, so that scikit-learn is not imported; a subclass may do something else.
     if kind.__module__.partition(".")[0] != "sklearn" or kind.__name__ not in _COMPILERS:
         raise _Unusual
     try:
@@ -215,7 +215,7 @@ def _row_step(transformer: Any) -> Step:
         raise _Unusual from None
 
 
-# Of every scaler: shift, factor, divisor and offset of (x − shift) · factor / divisor + offset.
+# For each scaler shift, factor, divisor and offset of (x − shift) · factor / divisor + offset.
 _SCALERS: dict[str, Callable[[Any], tuple[Any, Any, Any, Any]]] = {
     "StandardScaler": lambda s: (
         s.mean_ if s.with_mean else None, None, s.scale_ if s.with_std else None, None
@@ -229,12 +229,11 @@ _SCALERS: dict[str, Callable[[Any], tuple[Any, Any, Any, Any]]] = {
 def _scaler(scaler: Any) -> Step:
     if getattr(scaler, "clip", False):
         raise _Unusual
-    given = zip(_SCALERS[type(scaler).__name__](scaler), (0.0, 1.0, 1.0, 0.0), strict=True)
-    columns = [
-        [nothing] * scaler.n_features_in_ if values is None else np.asarray(values, float).tolist()
-        for values, nothing in given
-    ]
-    constants = list(zip(*columns, strict=True))
+    fitted = zip(_SCALERS[type(scaler).__name__](scaler), (0.0, 1.0, 1.0, 0.0), strict=True)
+    constants = np.transpose([
+        np.broadcast_to(neutral if values is None else values, scaler.n_features_in_)
+        for values, neutral in fitted
+    ]).tolist()  # fmt: skip
 
     def step(cells: list[Any]) -> list[Any]:
         return [
@@ -250,7 +249,7 @@ def _simple_imputer(imputer: Any) -> Step:
     if not (isinstance(missing, float) and missing != missing):
         raise _Unusual
     text = all(type(value) is str for value in values)
-    # Features that were never there are dropped, or not, by rules that changed with versions.
+    # Whether features without any value are dropped differs between versions.
     if not text and any(math.isnan(_number(value)) for value in values):
         raise _Unusual
     marked = imputer.indicator_.features_.tolist() if imputer.add_indicator else []
@@ -272,11 +271,14 @@ def _simple_imputer(imputer: Any) -> Step:
 
 
 def _category_encoder(encoder: Any) -> Step:
-    """Of every column there is a dictionary: the place in the row, and the value, of a category."""
+    """Return the step of a OneHotEncoder or an OrdinalEncoder.
+
+    For every column a dictionary maps a category to (place in the row, value there).
+    """
     if encoder.min_frequency is not None or encoder.max_categories is not None:
         raise _Unusual
     one_hot, width = hasattr(encoder, "drop_idx_"), 0
-    # scikit-learn has something to say about all other unknown categories.
+    # For other settings scikit-learn warns of unknown categories, or raises an error.
     ignores = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None
     nothing, unknown = (-1, 0.0), None  # the last place of a row is cut off
     columns = []
@@ -337,13 +339,13 @@ def _pipeline(pipeline: Any) -> Step:
 
 
 def _column_transformer(transformer: Any) -> Step:
-    names = getattr(transformer, "feature_names_in_", None)
-    known = list(range(transformer.n_features_in_)) if names is None else names.tolist()
     weights = transformer.transformer_weights or {}
     blocks = []
     for name, part, columns in transformer.transformers_:
-        indices = _indices(columns, known)
-        if indices and not (isinstance(part, str) and part == "drop"):
+        if not isinstance(columns, slice) and not np.ndim(columns):
+            raise _Unusual  # its part is given a vector, not a table of one column
+        indices = transformer._transformer_to_input_indices[name]
+        if len(indices) and not (isinstance(part, str) and part == "drop"):
             blocks.append((indices, _row_step(part), weights.get(name)))
 
     def step(cells: list[Any]) -> list[Any]:
@@ -354,22 +356,6 @@ def _column_transformer(transformer: Any) -> Step:
         return row
 
     return step
-
-
-def _indices(columns: Any, known: Sequence[Any]) -> list[int]:
-    """Return the places of the columns that a part of a `ColumnTransformer` takes."""
-    if isinstance(columns, slice):
-        if any(isinstance(end, str) for end in (columns.start, columns.stop)):
-            raise _Unusual  # of names, both ends included
-        return list(range(len(known)))[columns]
-    if isinstance(columns, str) or not hasattr(columns, "__len__"):
-        raise _Unusual  # one column by itself is given without its table
-    chosen = [x.item() if isinstance(x, np.generic) else x for x in columns]
-    if chosen and all(type(x) is bool for x in chosen):
-        return [i for i, taken in enumerate(chosen) if taken]
-    if all(type(x) is int for x in chosen):
-        return [range(len(known))[x] for x in chosen]
-    return [known.index(x) for x in chosen]
 
 
 _COMPILERS: dict[str, Callable[[Any], Step]] = {

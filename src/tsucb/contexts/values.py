@@ -1,4 +1,4 @@
-"""Read the values of a context, in whatever form it comes: numbers, categories and gaps."""
+"""Read the values of a context in any form: numbers, categories and missing values."""
 
 import sys
 from collections import Counter
@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from tsucb.checks import LARGEST, shown
 
-Cell = float | str | None  # what a value was read as: a number, a category, missing
+Cell = float | str | None  # how a value is read: a number, a category, or missing
 
 
 def values_of(context: Any) -> tuple[dict[str, Any], bool]:
-    """Return the values of a context by feature, and whether they came without names."""
+    """Return the values of a context by feature, and True if the context has no names."""
+    if hasattr(context, "_asdict"):  # a named tuple
+        context = context._asdict()
     if isinstance(context, Mapping):
         return values_by_name(list(context), list(context.values())), False
     if hasattr(context, "columns"):
@@ -29,8 +31,6 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
         return values_by_name(names, [next(iter(context[name])) for name in unique(names)]), False
     if hasattr(context, "index") and hasattr(context, "items"):  # a pandas.Series
         return values_by_name(list(context.index), list(context)), False
-    if hasattr(context, "_asdict"):  # a named tuple
-        return values_of(context._asdict())
     if hasattr(context, "keys"):  # a row of a database
         names = list(context.keys())
         return values_by_name(names, [context[name] for name in names]), False
@@ -39,8 +39,8 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
     if not isinstance(context, list | tuple):
         if isinstance(context, str | bytes) or not hasattr(context, "__array__"):
             raise TypeError(
-                "a context is a dictionary of features, a row of a table or a list of numbers, "
-                f"not a {kind_of(context)}"
+                "features are given as a dictionary, a row of a table or a list of numbers, not as "
+                f"{kind_of(context)}"
             )
         context = array_of(context)
         if context.ndim == 2 and len(context) == 1:
@@ -56,13 +56,12 @@ def values_of(context: Any) -> tuple[dict[str, Any], bool]:
 
 
 def values_by_name(names: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of features; raise ValueError if a name comes twice."""
+    """Return the values of features by name; raise ValueError if a name comes twice."""
     return dict(zip(unique([feature_name(name) for name in names]), values, strict=True))
 
 
 def feature_name(name: Any) -> str:
-    if type(name) is str:
-        return name
+    """Return the name of a feature as a string; raise TypeError if it cannot be one."""
     if isinstance(name, str):
         return str(name)
     # The columns of a table without names have numbers.
@@ -72,7 +71,7 @@ def feature_name(name: Any) -> str:
 
 
 def unique(names: Sequence[Any]) -> Sequence[Any]:
-    """Return names; raise ValueError if one comes twice."""
+    """Return the names; raise ValueError if one comes twice."""
     if len(set(names)) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1]
         raise ValueError(f"a context has the features {listed(twice)} twice; rename one of them")
@@ -80,7 +79,10 @@ def unique(names: Sequence[Any]) -> Sequence[Any]:
 
 
 def cell_of(name: str, value: Any, coded: bool) -> Cell:
-    """Return what a value is: a number, a category, or None for missing."""
+    """Return the value of a feature as a number, a category, or None if it is missing.
+
+    A number of a `coded` feature is a category.
+    """
     kind = type(value)
     if kind is str or value is None or (kind is float and not coded and abs(value) <= LARGEST):
         return value  # type: ignore[no-any-return]
@@ -118,6 +120,7 @@ def cell_of(name: str, value: Any, coded: bool) -> Cell:
 
 
 def wrong_kind(name: str, value: Any) -> str:
+    """Return the message that refuses a value, with advice where there is any."""
     advice = ""
     if isinstance(value, list | tuple | set | frozenset | Mapping | np.ndarray):
         advice = "; give each of its entries a name of its own"
@@ -128,12 +131,13 @@ def wrong_kind(name: str, value: Any) -> str:
     elif isinstance(value, bytes):
         advice = "; decode it to a string"
     return (
-        f"the feature {shown(name)} is a {kind_of(value)}, but it must be a number, a boolean, a "
+        f"the feature {shown(name)} is {kind_of(value)}, but it must be a number, a boolean, a "
         f"string or None{advice}"
     )
 
 
 def array_of(values: Any) -> NDArray[Any]:
+    """Return the values as an array, with None for masked ones."""
     if isinstance(values, np.ma.MaskedArray):
         objects = np.array(np.ma.getdata(values), dtype=object)
         objects[np.ma.getmaskarray(values)] = None
@@ -142,14 +146,14 @@ def array_of(values: Any) -> NDArray[Any]:
 
 
 def objects_of(table: NDArray[Any]) -> list[Any]:
-    """Return the entries of an array as Python has them; times stay times."""
+    """Return the entries of a vector as Python objects (times stay NumPy's), or a table's rows."""
     return list(table) if table.ndim != 1 or table.dtype.kind in "mM" else table.tolist()
 
 
 def rows_of(table: Any, names: Iterable[Any] | None = None) -> list[Any]:
-    """Return the contexts of a data frame, a mapping of names to columns, a matrix or a list.
+    """Return the rows of a data frame, a mapping of names to columns, a matrix or a list.
 
-    With `names`, those columns alone of a frame or a mapping.
+    With `names`, return these columns of a data frame or a mapping only.
     """
     if hasattr(table, "toarray"):
         table = table.toarray()
@@ -161,32 +165,35 @@ def rows_of(table: Any, names: Iterable[Any] | None = None) -> list[Any]:
             raise ValueError(f"the columns of a table must be equally long, not {lengths}")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if not isinstance(table, Iterable) or isinstance(table, str | bytes | Set):
-        raise TypeError(f"a table is a data frame, a matrix or a list, not a {kind_of(table)}")
+        raise TypeError(f"a table is a data frame, a matrix or a list, not {kind_of(table)}")
     return list(table)
 
 
 def column(table: Any, name: Any) -> list[Any]:
-    """Return a column of a table as a list. Not as an array: it would make strings of numbers."""
+    """Return a column of a table as a list: an array of mixed values would hold only strings."""
     values = table[name]
     if hasattr(values, "__array__"):
         return objects_of(array_of(values))
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(
-            f"the column {shown(name)} of a table must be a list, not a {kind_of(values)}"
+            f"the column {shown(name)} of a table must be a list, not {kind_of(values)}"
         )
     return list(values)
 
 
 def is_code(label: str) -> bool:
-    """Return whether a category may have come as an integer."""
+    """Return whether a category may also be given as an integer."""
     digits = label.removeprefix("-").isdecimal() and len(label) < 20
     return digits and str(int(label)) == label
 
 
 def listed(names: Iterable[Any]) -> str:
+    """Return the first five names as text, for a message."""
     some = list(islice(names, 6))
     return ", ".join(map(shown, some[:5])) + (", …" if len(some) > 5 else "")
 
 
 def kind_of(value: Any) -> str:
-    return type(value).__name__
+    """Return the name of a value's type with its article, for a message."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

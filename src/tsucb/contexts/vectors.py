@@ -1,4 +1,4 @@
-"""Encoders that learn nothing of their own: none, vectors, declared names, transformers."""
+"""Encoders that learn no columns: for no context, vectors, declared features, transformers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,13 +31,13 @@ class Vectors(FeatureEncoder):
     Parameters
     ----------
     model
-        Who takes the vectors.
+        The model that takes the vectors.
     names
-        Of the features, if they were declared.
+        The names of the features, if they were declared.
     width
         The length of a vector, by default that of the model's contexts.
     whose, letter
-        What messages call a vector, and how its entries are called without names.
+        How messages call a vector; the first letter of the names of features without names.
     """
 
     def __init__(
@@ -64,11 +64,8 @@ class Vectors(FeatureEncoder):
         """Return several contexts (a list, matrix or table) as a new, finite matrix."""
         return self.matrix(contexts), None
 
-    def rows(self, table: Any) -> Any:
-        return table
-
     def one_row(self, context: Any) -> Any:
-        """Return a context as a table of one row; raise ValueError if it has none or several."""
+        """Return a context as a table of one row; raise ValueError for none or several rows."""
         if context is None:
             raise ValueError(f"{self.model_name} needs {self.whose}, but none was given")
         if not (hasattr(context, "columns") or np.ndim(context) == 2):
@@ -124,8 +121,8 @@ class Vectors(FeatureEncoder):
         return self.declared
 
     def _by_name(self, context: Any) -> Any:
-        if context is None and self.optional:
-            return ()
+        if context is None:
+            return () if self.optional else self.one_row(None)
         if isinstance(context, list | tuple | np.ndarray) and not hasattr(context, "_asdict"):
             return context
         values, positional = values_of(context)

@@ -1,7 +1,7 @@
-"""The columns of an encoder: which value goes to which, and what was counted of them.
+"""The columns of an encoder: which value goes to which column, and statistics of each column.
 
-A `Vocabulary` and `ColumnCounts` do not change once others have them: reading a context returns
-those that come after it, and whoever owns them puts them in place of the old ones, or does not.
+A `Vocabulary` and its `ColumnCounts` never change: `Vocabulary.encode` returns those that result
+from learning a context, and the encoder replaces its own if the context is accepted.
 """
 
 import warnings
@@ -16,22 +16,23 @@ from tsucb.checks import LARGEST
 from tsucb.contexts.values import Cell, cell_of, is_code, listed, values_of
 from tsucb.numeric.arrays import Floats
 
-SMALLEST_BLOCK = 16  # columns, once there are more than numbers
+SMALLEST_BLOCK = 16  # columns of a vector that has others than numbers
 
 _ARRAY, _FLOAT = np.ndarray, np.dtype(np.float64)
-_PLAIN = frozenset([float, int, bool, np.float64, np.int64])  # compared and stored as they are
+_PLAIN = frozenset([float, int, bool, np.float64, np.int64])  # read without conversion
 _KINDS = ("number", "category", "missing", "other")
+_FORMS = {"new": None, "numbered": True, "named": False}  # values of `positional`, in files
 MOST_FEATURES = 1_000  # of one context
 
 
-# Of the contexts learned from: how many; the sum of every column, without what was filled in; in
-# how many contexts each column that is a number was missing. Arrays are as long as vectors are.
+# The number of contexts learned from; the sum of every column over them, without the means filled
+# in for missing numbers; how often each number was missing. Arrays are as long as a vector.
 ColumnCounts: TypeAlias = tuple[int, Floats, NDArray[np.int64]]
 NO_COUNTS: ColumnCounts = 0, np.zeros(0), np.zeros(0, dtype=np.int64)
 
 
 class Labels(dict[str | int, int]):
-    """The columns of a feature's categories; those that have none share the column `other`."""
+    """The column of each category of a feature; categories without one share column `other`."""
 
     __slots__ = ("other",)
 
@@ -45,7 +46,7 @@ class Labels(dict[str | int, int]):
 
 
 class Feature:
-    """Where the values of one feature go."""
+    """The columns of one feature."""
 
     __slots__ = ("coded", "labels", "missing", "name", "number")
 
@@ -70,19 +71,20 @@ class Vocabulary:
     def __init__(self, categories: frozenset[str], most_columns: int) -> None:
         self.categories, self.most_columns = categories, most_columns
         self.warned = False
-        self.positional: bool | None = None  # None before the first context
+        self.positional: bool | None = None  # contexts are lists of numbers; None before the first
         self.features: dict[str, Feature] = {}
         self.columns: list[tuple[str, str, str]] = []  # feature, kind, category
         self.names: dict[str, None] = {}
-        self.blank = array("d")
+        self.blank = array("d")  # the vector of zeros
         self.shape: tuple[int] | None = None  # of arrays whose entries are the first columns
 
     @property
     def width(self) -> int:
+        """The length of a vector."""
         return len(self.blank)
 
     def copied(self) -> "Vocabulary":
-        """Return another with the same columns, to which others may be added."""
+        """Return a copy, to which columns may be added."""
         other = Vocabulary(self.categories, self.most_columns)
         other.warned, other.positional = self.warned, self.positional
         for name in self.features:
@@ -93,7 +95,7 @@ class Vocabulary:
         return other
 
     def joined(self, other: "Vocabulary") -> "Vocabulary":
-        """Return a vocabulary with the columns of both; those of this one keep their places."""
+        """Return a vocabulary with the columns of both; its own columns keep their places."""
         result = self.copied()
         if result.positional is None:
             result.positional, result.shape = other.positional, other.shape
@@ -107,12 +109,12 @@ class Vocabulary:
         return result
 
     def places_of(self, other: "Vocabulary") -> NDArray[np.int64]:
-        """Return where this vocabulary has the columns of another that was joined into it."""
+        """Return the columns here that are the columns of another, which was joined into this."""
         here = {column: i for i, column in enumerate(self.columns)}
         return np.array([here[column] for column in other.columns], dtype=np.int64)
 
     def grown(self, tally: ColumnCounts, used: int) -> ColumnCounts:
-        """Return the tally of a vocabulary that used this many columns, for this wider one."""
+        """Return the tally of a narrower vocabulary, with `used` columns, for this one."""
         contexts, totals, absent = tally
         more = np.zeros(self.width - totals.size)
         absent = np.concatenate([absent, more.astype(np.int64)])
@@ -125,9 +127,9 @@ class Vocabulary:
         self, context: Any, tally: ColumnCounts, learn: bool
     ) -> tuple[Floats, "Vocabulary", ColumnCounts]:
         """Return the vector of a context, and vocabulary and tally after learning from it."""
-        # The common cases first, in the fastest way: the agent's own arithmetic takes 3 µs.
+        # The common cases first and fast: deciding itself takes 3 µs.
         kind, row, known = type(context), None, self
-        unknown: list[int] = []  # columns to fill in the mean of
+        unknown: list[int] = []  # columns of missing numbers, which get their mean
         if kind is dict:
             row = self._read_dictionary(context, unknown)
         elif self.shape is not None and (kind is _ARRAY or kind is list or kind is tuple):
@@ -150,7 +152,7 @@ class Vocabulary:
         return vector, known, (contexts + 1, totals, absent) if learn else tally
 
     def _read_dictionary(self, context: dict[Any, Any], unknown: list[int]) -> Any:
-        """Return the row of a dictionary that needs no new column; None for any other."""
+        """Return the row of a dictionary if all its values have columns, else None."""
         row, features = self.blank[:], self.features
         gaps: list[Feature] = []
         try:
@@ -185,7 +187,7 @@ class Vocabulary:
         return row if features and not self.positional else None
 
     def _read_numbers(self, context: Any, unknown: list[int]) -> Any:
-        """Return the row of numbers that need no new column; None for any other context."""
+        """Return the row of a list of numbers if all of them have columns, else None."""
         if type(context) is not _ARRAY:
             if not _PLAIN.issuperset(map(type, context)):
                 return None
@@ -199,7 +201,8 @@ class Vocabulary:
             context = context[0]
         if context.shape != self.shape or context.dtype != _FLOAT:
             return None
-        # One pass instead of two; NaN compares false. What is refused here wrongly is read slowly.
+        # One pass for NaN and large numbers: with either the comparison is false. Where the sum of
+        # squares alone is too large, `_read` reads the context, slowly.
         gaps: list[int] = []
         if not context.dot(context) <= LARGEST * LARGEST:
             gaps = np.flatnonzero(np.isnan(context)).tolist()
@@ -219,7 +222,7 @@ class Vocabulary:
         return vector
 
     def _read(self, context: Any, unknown: list[int], learn: bool) -> tuple["Vocabulary", Any]:
-        """Read every value of any context, then make the columns that it needs, in a copy."""
+        """Read any context; return the vocabulary with the columns it needs, and its row."""
         values, positional = values_of(context)
         self._check_form(list(values), positional)
         coded = self.categories
@@ -251,7 +254,7 @@ class Vocabulary:
             feature = known.features.get(name)
             if name not in left_out and (feature is None or known._lacks(feature, cell)):
                 known = self.copied() if known is self else known
-                known._make(known._feature(name), cell)
+                known._add_for(known._feature(name), cell)
         known._widen()
         return known
 
@@ -267,7 +270,7 @@ class Vocabulary:
     # Columns
 
     def _check_form(self, names: list[str], positional: bool) -> None:
-        """Raise ValueError for too many features, or names where there were none, or none."""
+        """Raise ValueError for too many features, or another form than that of earlier contexts."""
         most = max(MOST_FEATURES, self.most_columns, len(self.features))
         if len(names) > most:  # before room is made for them
             raise ValueError(
@@ -293,14 +296,14 @@ class Vocabulary:
             )
 
     def _left_out(self, names: Iterable[str]) -> tuple["Vocabulary", set[str]]:
-        """Return the features that there is no room for, and the vocabulary that has warned."""
+        """Return this vocabulary, noting a warning, and the features that it has no room for."""
         if self.positional is None:  # the first context has all of its features
             return self, set()
         new = [name for name in names if name not in self.features]
         left_out = new[max(self.most_columns - len(self.features), 0) :]
         if not left_out or self.warned:
             return self, set(left_out)
-        # Before anything changes: a warning may be made an error.
+        # Before anything changes: the user may have made warnings errors.
         warnings.warn(
             f"there are {len(self.features)} features already, so the new ones "
             f"{listed(left_out)} are left out; raise most_columns, which is "
@@ -312,36 +315,37 @@ class Vocabulary:
         known.warned = True
         return known, set(left_out)
 
-    def _begin(self, names: Iterable[str], positional: bool) -> None:
-        """Take the form of the first context; entries of arrays have the first columns."""
+    def _begin(self, names: Iterable[str], positional: bool | None) -> None:
+        """Take the form of the first context; the entries of an array get the first columns."""
         self.positional = positional
         if positional:
             features = [self._feature(name) for name in names]
             for feature in features:
                 if not feature.coded:
-                    self._make(feature, 0.0)
+                    self._add(feature, "number", "")
             if len(self.columns) == len(features):
                 self.shape = (len(features),)
 
     def _feature(self, name: str) -> Feature:
+        """Return the feature of this name, which is made if there is none."""
         feature = self.features.get(name)
         if feature is None:
             feature = self.features[name] = Feature(name, name in self.categories)
         return feature
 
-    def _make(self, feature: Feature, cell: Cell) -> None:
-        """Make the column for a value, if it has none."""
-        if not self._lacks(feature, cell):
-            return
+    def _add_for(self, feature: Feature, cell: Cell) -> None:
+        """Add the column for a value that lacks one."""
         if cell is None:
             self._add(feature, "missing", "")
         elif isinstance(cell, float):
             self._add(feature, "number", "")
+        elif len(self.columns) < self.most_columns:
+            self._add(feature, "category", cell)
         else:
-            room = len(self.columns) < self.most_columns
-            self._add(feature, "category" if room else "other", cell if room else "")
+            self._add(feature, "other", "")
 
     def _add(self, feature: Feature, kind: str, label: str) -> None:
+        """Add a column, and name it."""
         name, labels, column = feature.name, feature.labels, len(self.columns)
         self.columns.append((name, kind, label))
         titles = {"number": name, "category": f"{name}={label}"}
@@ -363,7 +367,7 @@ class Vocabulary:
                 labels[int(label)] = column
 
     def _widen(self) -> None:
-        """Make vectors long enough, with room for more where more columns are to be expected."""
+        """Make vectors long enough, with room for more columns unless all features are numbers."""
         used, width = len(self.columns), self.width
         if not width:
             plain = used and all(kind == "number" for _, kind, _ in self.columns)
@@ -374,7 +378,7 @@ class Vocabulary:
             self.blank = array("d", bytes(8 * width))
 
     def _next_width(self, width: int) -> int:
-        # Few columns come after the last of the categories: the model's work is quadratic in them.
+        # With most_columns few more come, and the model's work is quadratic in the width.
         last = self.most_columns + SMALLEST_BLOCK
         wider = max(width + width // 2, SMALLEST_BLOCK)
         return min(wider, last) if width < last else wider
@@ -382,13 +386,13 @@ class Vocabulary:
     # Storage
 
     def packed(self, tally: ColumnCounts) -> dict[str, Any]:
-        forms = {None: "new", True: "numbered", False: "named"}
+        """Return this vocabulary and its tally as JSON values."""
         learned, totals, absent = tally
         numbers = [feature.number for feature in self.features.values()]
         return {
             "categories": sorted(self.categories),
             "most_columns": self.most_columns,
-            "form": forms[self.positional],
+            "form": next(name for name, form in _FORMS.items() if form is self.positional),
             "width": self.width,
             "learned": learned,
             "features": list(self.features),
@@ -398,12 +402,12 @@ class Vocabulary:
         }
 
     def unpacked(self, state: Any) -> tuple["Vocabulary", ColumnCounts]:
-        """Fill this blank vocabulary from what `packed` returned; raise ValueError if damaged.
+        """Fill this blank vocabulary from the values of `packed`; raise ValueError if damaged.
 
-        The caller checks that `packed` of the result is the same again.
+        The caller checks that `packed` returns the same values again.
         """
         learned = state["learned"]
-        self.positional = {"new": None, "numbered": True, "named": False}[state["form"]]
+        self.positional = _FORMS[state["form"]]
         features, columns = state["features"], list(map(tuple, state["columns"]))
         for _, kind, label in columns:
             if kind not in _KINDS or (label and kind != "category") or type(label) is not str:
@@ -412,9 +416,12 @@ class Vocabulary:
             raise ValueError("a feature without a name, or a column twice")
         if {name for name, _, _ in columns} != set(features):
             raise ValueError("features without columns")
+        if self.positional and features != [f"x{i}" for i in range(max(len(features), 1))]:
+            raise ValueError("features")
+        self._begin(features, self.positional)
         for name in features:
             self._feature(name)
-        for name, kind, label in columns:
+        for name, kind, label in columns[len(self.columns) :]:
             self._add(self.features[name], kind, label)
         width, used, new = state["width"], len(columns), self.positional is None
         most = 0 if new else max(used * 3 // 2, SMALLEST_BLOCK)
@@ -426,28 +433,16 @@ class Vocabulary:
         for feature, gaps in zip(self.features.values(), state["absent"], strict=True):
             if feature.number is not None:
                 absent[feature.number] = gaps
-        if self.positional:
-            self._check_numbered()
         self._check_counts(learned, totals[:used], absent)
         return self, (learned, totals, absent)
 
-    def _check_numbered(self) -> None:
-        """Raise ValueError unless the first columns are the entries of arrays; set their shape."""
-        plain = [(name, "number", "") for name in self.features if name not in self.categories]
-        if list(self.features) != [f"x{i}" for i in range(len(self.features))]:
-            raise ValueError("features")
-        if not self.features or self.columns[: len(plain)] != plain:
-            raise ValueError("columns")
-        if len(plain) == len(self.features):
-            self.shape = (len(plain),)
-
     def _check_counts(self, learned: Any, totals: Floats, absent: NDArray[np.int64]) -> None:
-        """Raise ValueError for counts and sums that no contexts lead to."""
+        """Raise ValueError for counts and sums that are impossible."""
         if type(learned) is not int or not (self.positional is not None) <= learned < 2**53:
             raise ValueError("learned")
         for i, ((name, kind, _), total) in enumerate(zip(self.columns, totals, strict=True)):
             seen = learned - absent[i]
-            if kind == "number":  # the sum of as many numbers, up to rounding
+            if kind == "number":  # a sum of `seen` numbers, up to rounding
                 good = name not in self.categories and abs(total) <= seen * LARGEST * (1 + 1e-6)
             else:
                 good = 0 <= total <= learned and total.is_integer()
