@@ -91,11 +91,11 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
 
     put_products(sums, start, x, first, rows, count, matrix, place, stride) does
 
-        sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[n] · stride + l]
+        sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[first + n] · stride + l]
 
-    with n < count, for several vectors r of length d, or for one and several eights of columns l.
-    Sums stay in registers. `rows` is None for 0, 1, 2, …; each further eight of columns has `rise`
-    rows more, up to the number of rows: 8 in a triangle.
+    over n < count, for several vectors r of length d and eight columns l, or for one vector and
+    several times eight columns (`wide`). Sums stay in registers. `rows` is None for 0, 1, 2, ….
+    Each further block of eight columns sums `rise` rows more, up to all `rows`: 8 in a triangle.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -155,9 +155,10 @@ def sum_products(
     begin = count.type(0)
     for w in range(wide):
         with cgutils.for_range_slice(builder, begin, count, count.type(1)) as (n, _):
-            row = n if rows is None else builder.load(builder.gep(rows.data, [n]))
+            places = [builder.add(start, n) for start in starts]
+            row = n if rows is None else builder.load(builder.gep(rows.data, [places[0]]))
             where = builder.add(place, builder.mul(row, stride))
-            factors = [factor_at(builder.add(r, n)) for r in starts]
+            factors = [factor_at(each) for each in places]
             for v in range(w, wide):
                 column = eight_at(builder, matrix, plus(builder, where, 8 * v))
                 numbers = builder.load(column, align=8)

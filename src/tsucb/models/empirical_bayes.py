@@ -56,7 +56,6 @@ import numpy as np
 from tsucb.checks import LARGEST, flush_tiny
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, places_of, training_due
-from tsucb.models.regressions import set_spread
 from tsucb.models.state import MOST_REWARDS, State, array, sums
 from tsucb.numeric.arrays import Flags, Floats, copy_to
 from tsucb.numeric.stacks import inverse_roots
@@ -440,4 +439,4 @@ def activate(state, j, variance, z):  # type: ignore[no-untyped-def]
     state.active[j] = True
     std = np.sqrt(state.spread[0] * variance) / abs(z)
     for k in range(state.moments.shape[0]):
-        set_spread(state.regressions, k, j, std)
+        state.regressions.root[k, j, j] = std
