@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
-from tsucb.compiler.memory import borrowed, still_needed
+from tsucb.compiler.lent import borrowed, still_needed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
