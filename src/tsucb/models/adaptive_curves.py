@@ -64,7 +64,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import widen
-from tsucb.models.state import Axes, State, array, fade_arm, nested
+from tsucb.models.state import State, array, fade_arm, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
 
@@ -243,8 +243,8 @@ class AdaptiveCurves(Model):
         """Forget after an alarm, make curves when it is time, and learn both priors again."""
         if state.change.alarm[0] != NONE:
             factors = state.change.recover(state.linear.weights)
-            fade(state.linear, factors)
-            fade(state.curved, factors)
+            state.linear.fade(factors)
+            state.curved.fade(factors)
             state.linear.due[0] = 0.0
         if state.curves.kept[0] >= ROWS:
             self.make_curves(state, *state.curves.rows())
@@ -340,16 +340,9 @@ class AdaptiveCurves(Model):
 def faded(state: CurvedState, factors: Floats) -> CurvedState:
     """Return a copy of the state, in which what was seen of each arm counts less."""
     result = state.copy()
-    fade(result.linear, factors)
-    fade(result.curved, factors)
+    result.linear.fade(factors)
+    result.curved.fade(factors)
     return result
-
-
-def fade(state: State, factors: Floats) -> None:
-    """Multiply the sums of each arm by its factor, in place."""
-    for field, value in zip(state._declared.values(), state, strict=True):
-        if isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",):
-            value *= factors.reshape(-1, *(1,) * (value.ndim - 1))
 
 
 def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:

@@ -387,9 +387,7 @@ class AdaptiveLinear(ArmRegressions):
 def discounted(state: AdaptiveState) -> AdaptiveState:
     """Return the state with no arm's rewards counting as more than `MOST_EQUAL`."""
     result = state.copy()
-    part = np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0))
-    for field in (result.moments, result.square, result.above):
-        field *= part.reshape(-1, *[1] * (field.ndim - 1))
+    result.fade(np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0)))
     return result
 
 
