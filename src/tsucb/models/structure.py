@@ -78,7 +78,7 @@ def _stack_of(*rows: NDArray[Any]) -> NDArray[Any]:
         or stack.shape != shape
         or [r.ctypes.data for r in rows] != [r.ctypes.data for r in stack]
     ):
-        raise ValueError("values to be stacked must come from side_by_side, in its order")
+        raise ValueError("values to be stacked must lie side by side; call side_by_side first")
     return stack
 
 
