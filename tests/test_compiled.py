@@ -20,7 +20,8 @@ import tsucb
 from tsucb.agent.machine import runs_by_address
 from tsucb.compiler import MissingImplementation, compiled, generic, hook, implements, offers
 from tsucb.compiler import cache as kernels
-from tsucb.compiler.memory import Kept, borrowed, keepable
+from tsucb.compiler.lent import borrowed
+from tsucb.compiler.memory import Kept, keepable
 from tsucb.files import cache_folder
 from tsucb.policies.policy import choose
 

@@ -217,7 +217,7 @@ def test_private_numba_is_in_the_compiler_room_only() -> None:
 
 def test_an_author_of_models_has_at_most_twelve_methods_to_override() -> None:
     source = (PACKAGE / "models" / "model.py").read_text()
-    section = source.split("# --- what a model may say of itself")[1].split("# --- ")[0]
+    section = source.split("# --- methods that a model may override")[1].split("# --- ")[0]
     assert 0 < section.count("    def ") <= 12
 
 

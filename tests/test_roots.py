@@ -1,6 +1,8 @@
 """Triangular roots: what keeps them triangular, and that they stay exact; many contexts at once."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -179,6 +181,28 @@ def test_many_contexts_are_predicted_as_one_by_one(features, arms):
                     center, root = state.posterior(k)
                     assert expected[a] == pytest.approx(center @ x, abs=1e-12)
                     assert spread[a] == pytest.approx(np.linalg.norm(root.T @ x), rel=1e-12)
+
+
+AT_THE_END_OF_A_PAGE = """
+import ctypes, mmap, sys
+import numpy as np
+from tsucb.models.regressions import Rows, predict_many
+state = Rows.blank({"arm": 2, "coefficient": int(sys.argv[1])})
+memory, size = mmap.mmap(-1, 2 * mmap.PAGESIZE), state.root.size
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + mmap.PAGESIZE
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0) == 0
+root = np.frombuffer(memory, offset=mmap.PAGESIZE - 8 * size, count=size)
+state = state._replace(root=root.reshape(state.root.shape))
+mean, std = predict_many(state, np.ones((5, state.root.shape[1])), np.arange(2))
+assert not mean.any() and not std.any()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects a page of memory")
+@pytest.mark.parametrize("features", [1, 3, 7, 9])
+def test_nothing_is_read_behind_the_roots(features):
+    code = [sys.executable, "-c", AT_THE_END_OF_A_PAGE, str(features)]
+    assert subprocess.run(code, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("other", [

@@ -1,7 +1,7 @@
-"""One step: choose the next arm. Simulation, replay and agent all call these functions.
+"""One step: choose the next arm. Simulation, replay and the agent call these functions.
 
-After a step, `update` learns from the reward; if `training_due` is then true, the model's `trainer`
-is called before the next step.
+After a step, `update` learns from the reward. If `training_due` is true then, the model's `trainer`
+runs before the next step.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tsucb.compiler import class_of, hook, in_compiled_code, offers, shared
-from tsucb.compiler.memory import borrowed, still_needed
+from tsucb.compiler.lent import borrowed, still_needed
 from tsucb.environments.environment import advance, begin, reward
 from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Integers
@@ -18,9 +18,9 @@ from tsucb.policies.policy import Choice, choose, explored
 
 
 class Player(NamedTuple):
-    """A model, its state and a policy, with the number of times that each arm was chosen.
+    """A model, its state and a policy, with the number of decisions for each arm.
 
-    `first_pulls` is the number of times that every arm is chosen before the policy decides.
+    Every arm is chosen `first_pulls` times before the policy decides.
     """
 
     model: Any
@@ -34,12 +34,12 @@ class Player(NamedTuple):
 def play_step(environment, world, player, step, world_rng, policy_rng):  # type: ignore[no-untyped-def]
     """Play one step and learn from it; return the arm and its regret.
 
-    For environments whose arms cannot be listed, such as sets; others have `advance` and `reward`.
+    For environments with infinitely many arms; others implement `advance` and `reward`.
     """
 
 
 def runs_compiled(model: Any, policy: Any = None, environment: Any = None) -> bool:
-    """Return whether all arguments that are not None implement compiled what a step calls."""
+    """Return whether the arguments have compiled implementations of all that a step calls."""
     needed: list[tuple[Any, Any]] = [(model, belief), (model, update)]
     if policy is not None:
         needed.append((policy, choose))
@@ -54,26 +54,26 @@ def initial_pulls(model: Any) -> int:
 
 
 def require_model(model: Any) -> None:
-    """Raise TypeError for anything that cannot be a model, such as a class."""
+    """Raise TypeError for an object that is no model, such as a class."""
     if isinstance(model, type) or not callable(getattr(model, "start", None)):
         raise TypeError(f"model must be an instance, such as tsucb.AdaptiveLinear(5), not {model}")
 
 
 def start(model: Any, arms: int, seed: int, run: int) -> Any:
-    """Return the state of a model before any data; it may draw from the run's own stream."""
+    """Return the state of a model before any data; the run's own stream draws random starts."""
     require_model(model)
     return model.start(arms, stream(seed, run, MODEL))
 
 
 def new_player(model: Any, policy: Any, arms: int, seed: int, run: int) -> Player:
-    """Return a player that has neither seen data nor chosen an arm."""
+    """Return a player without data or decisions."""
     state, chosen = start(model, arms, seed, run), np.zeros(arms, dtype=np.int64)
     return Player(model, state, policy, chosen, initial_pulls(model))
 
 
 @shared
 def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-def]
-    """Return the choice among the available arms; its arm is an index into `available`."""
+    """Choose among the available arms; return a choice whose arm is an index into `available`."""
     choice = first_pull(player, available, rng)
     if choice.arm < 0:
         choice = choose_from(beliefs(player, context, available, step, rng), player.policy, rng)
@@ -82,7 +82,7 @@ def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-
 
 @shared
 def choose_from(belief, policy, rng):  # type: ignore[no-untyped-def]
-    """Return the policy's choice; it borrows the belief, so that nothing in it is counted."""
+    """Return the policy's choice; the belief is borrowed, so references are not counted."""
     choice = choose(policy, borrowed(belief), rng)
     still_needed(belief)
     return choice
@@ -90,12 +90,12 @@ def choose_from(belief, policy, rng):  # type: ignore[no-untyped-def]
 
 @shared
 def beliefs(player, context, available, step, rng):  # type: ignore[no-untyped-def]
-    """Return what the player's model believes of the available arms."""
+    """Return the belief of the player's model about the available arms."""
     return belief(player.model, player.state, context, available, step, rng)
 
 
 def first_pull(player, available, rng):  # type: ignore[no-untyped-def]
-    """Return the choice of the least chosen arm if it lacks first pulls; else one of arm -1."""
+    """Return a choice of the least chosen arm if it lacks first pulls, else of arm -1."""
     if player.first_pulls > 0:
         least = 0
         for a in range(available.size):
@@ -111,10 +111,10 @@ def no_first_pull(player, available, rng):  # type: ignore[no-untyped-def]
 
 
 def may_pull_first(player: Any) -> bool:
-    """Return whether the model of a player of this Numba type may ask for first pulls.
+    """Return whether the model in a player of this Numba type may ask for first pulls.
 
-    On the class of a model, `initial_pulls` is 0, or the property or field that holds the number.
-    Models that never ask for first pulls do not compile them.
+    In a model's class, `initial_pulls` is 0, or the property or field that has the number. For
+    models where it is 0, `first_pull` is not compiled.
     """
     model = class_of(player.types[player.fields.index("model")])
     return bool(getattr(model, "initial_pulls", 0) != 0)

@@ -31,7 +31,8 @@ from tsucb.agent.machine import (
 )
 from tsucb.checks import SMALLEST, flush_tiny
 from tsucb.compiler import compiled, offers
-from tsucb.compiler.memory import Kept, borrowed
+from tsucb.compiler.lent import borrowed
+from tsucb.compiler.memory import Kept
 from tsucb.extras import require
 from tsucb.models.model import predicted_belief
 from tsucb.numeric.arrays import Floats, Integers

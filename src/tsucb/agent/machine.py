@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tsucb.beliefs.belief import Belief
 from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
-from tsucb.compiler.memory import Kept, KeptType, borrowed, keepable, lent, still_needed
-from tsucb.compiler.text import LENT_BYTES, bytes_of
+from tsucb.compiler.lent import LENT_BYTES, borrowed, bytes_of, lent, still_needed
+from tsucb.compiler.memory import Kept, KeptType, keepable
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import training_due, update

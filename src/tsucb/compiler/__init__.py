@@ -13,7 +13,6 @@ from tsucb.compiler.dispatch import (
     offers,
     run,
     shared,
-    undisturbed,
 )
 from tsucb.compiler.notice import announce_compilation
 
@@ -30,7 +29,6 @@ __all__ = [
     "offers",
     "run",
     "shared",
-    "undisturbed",
 ]
 
 announce_compilation()

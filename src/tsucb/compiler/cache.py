@@ -1,10 +1,11 @@
 """Keep machine code on disk between processes: one file per function and signature.
 
-A file's name is a hash of all that the code depends on: the function, the types of its arguments,
-options, versions, the processor, and the sources that it can come from. The same text is inside the
-file, under a checksum, and is compared when the file is read. Files are written aside and renamed,
-so processes need no lock and no index. Unpickling runs code, so only files that nobody but the user
-(or root) can have written are read. Whatever goes wrong, the function is compiled.
+A file's name is a hash of everything that the code depends on: the function, the types of its
+arguments, options, versions, the processor, and the sources that it can come from. The same text is
+inside the file, under a checksum, and is compared when the file is read. A file is written under
+another name and then renamed, so processes need no lock and no index. Unpickling runs code, so a
+file is read only if nobody but the user or root can have written it. If reading fails, the function
+is compiled.
 """
 
 import functools
@@ -36,7 +37,7 @@ from tsucb.compiler.memory import KeptType
 from tsucb.files import cache_folder
 
 PACKAGE = Path(__file__).parent.parent
-# Parts of the package that nothing compiled outside of these parts comes from.
+# Folders of the package whose code is only compiled into functions of these folders.
 APART = (
     "adapters", "agent", "cli", "contexts", "evaluation", "logs", "pages", "paper", "service",
     "sets", "testing",
@@ -44,8 +45,8 @@ APART = (
 FOLDER = "tsucb-kernels"
 NAME = re.compile(r"[\w.]+-[0-9a-f]{32}\.kernel(\.[0-9a-f]{16}\.part)?")
 MAGIC = b"tsucb kernel 1\n"
-LIFETIME = 30 * 24 * 3600  # seconds after which a file that nobody used is removed
 DAY = 24 * 3600
+LIFETIME = 30 * DAY  # seconds after its last use until a file is removed
 # Settings of Numba that change the code.
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX")
 
@@ -53,21 +54,23 @@ log = logging.getLogger(__name__)
 
 
 class KernelCache:
-    """The machine code of one function; what Numba's dispatcher asks for code by signature."""
+    """The machine code of one function by signature, as Numba's dispatcher asks for it."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, options
 
     @property
     def cache_path(self) -> str | None:
-        """The folder of the files; None if there is none that can be trusted."""
+        """The folder of the files; None if there is no folder that only this user can write to."""
         folder = private_folder(FOLDER)
         return None if folder is None else str(folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return the compiled function for these argument types; None if it has to be compiled."""
+        """Return the machine code for these argument types; None if it has to be compiled."""
         try:
-            rtsys.initialize(target)  # all that finished code needs; the compiler loads for 0.3 s
+            rtsys.initialize(
+                target
+            )  # finished code needs no more; loading the compiler takes 0.3 s
             key = self._key(signature, target.codegen())
             content = None if key is None else read_file(self._name(key), key)
             if content is None:
@@ -79,8 +82,8 @@ class KernelCache:
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep the compiled function for these argument types, if another process can use it."""
-        # What was compiled with an address in it, of a C function say, is of this process alone.
+        """Write machine code for these argument types to disk, if another process can use it."""
+        # Code with an address in it, such as that of a C function, is valid in this process only.
         if result.library.has_dynamic_globals:
             return
         try:
@@ -91,7 +94,7 @@ class KernelCache:
             log.debug("%s is not kept", self._function.__qualname__, exc_info=True)
 
     def _key(self, signature: Any, codegen: Any) -> bytes | None:
-        """Return all that the code depends on; None if another process cannot have the same."""
+        """Return all that the code depends on; None if another process cannot have equal code."""
         function, kinds = self._function, arguments_of(signature)
         classes = [cls for kind in kinds for cls in classes_in(kind)]
         modules = frozenset([function.__module__, *(cls.__module__ for cls in classes)])
@@ -130,7 +133,7 @@ def classes_in(kind: Any) -> Iterator[type]:
 
 
 def is_importable(cls: type) -> bool:
-    """Return whether another process finds the very same class by its name."""
+    """Return whether the class is found by its module and name, as another process looks it up."""
     found: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -141,7 +144,7 @@ def is_importable(cls: type) -> bool:
 
 
 def read_file(name: str, key: bytes) -> bytes | None:
-    """Return the content of a file written for this key; None if there is none to be trusted."""
+    """Return the content of a file written for this key; None if there is no trusted file."""
     folder = private_folder(FOLDER)
     if folder is None:
         return None
@@ -156,7 +159,7 @@ def read_file(name: str, key: bytes) -> bytes | None:
             return None
         data = file.read()
     if about.st_mtime < time.time() - DAY:
-        with suppress(OSError):  # a filled cache that cannot be written is a good one
+        with suppress(OSError):  # a filled cache that cannot be written to works as well
             os.utime(path)
     head, body = data[: len(MAGIC) + 32], data[len(MAGIC) + 32 :]
     size = int.from_bytes(body[:8], "little")
@@ -166,7 +169,7 @@ def read_file(name: str, key: bytes) -> bytes | None:
 
 
 def write_file(name: str, key: bytes, content: bytes) -> None:
-    """Write a file for this key, all of it or nothing."""
+    """Write a file for this key, completely or not at all."""
     folder = private_folder(FOLDER)
     if folder is None:
         return
@@ -184,7 +187,7 @@ def write_file(name: str, key: bytes, content: bytes) -> None:
 
 @functools.cache
 def remove_old(folder: Path) -> None:
-    """Remove files of this module that nobody has used for long, once in a process."""
+    """Remove files of this module that nobody has used for `LIFETIME`, once per process."""
     for path in folder.iterdir():
         unfinished = path.name.endswith(".part")
         if NAME.fullmatch(path.name):
@@ -197,12 +200,15 @@ def remove_old(folder: Path) -> None:
 
 @functools.cache
 def private_folder(name: str) -> Path | None:
-    """Return a folder in the user's cache that nobody else can write to, made if need be."""
+    """Return a folder in the user's cache that nobody else can write to; make it if needed.
+
+    Return None if there is none.
+    """
     try:
         folder = Path(os.path.realpath(cache_folder())) / name
         missing = [place for place in (folder, *folder.parents) if not place.exists()]
         for place in reversed(missing):
-            with suppress(FileExistsError):  # by another process, just now
+            with suppress(FileExistsError):  # another process has just made it
                 place.mkdir(mode=0o700)
         if is_private(folder):
             return folder
@@ -213,14 +219,14 @@ def private_folder(name: str) -> Path | None:
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether nobody else can put anything into the folder, or another in its place."""
+    """Return whether no other user can write to the folder, or replace it by another."""
     about = folder.lstat()
     if stat.S_ISLNK(about.st_mode) or not is_own(about):
         return False
     for place in folder.parents:
         about = place.lstat()
         allowed = stat.S_IWGRP if is_own_group(about.st_gid) else 0
-        if about.st_mode & stat.S_ISVTX:  # such as /tmp: others can add files, not replace ours
+        if about.st_mode & stat.S_ISVTX:  # such as /tmp: others can add files but not rename ours
             allowed = stat.S_IWGRP | stat.S_IWOTH
         if stat.S_ISLNK(about.st_mode) or not is_own(about, allowed):
             return False
@@ -228,9 +234,10 @@ def is_private(folder: Path) -> bool:
 
 
 def is_own(about: os.stat_result, allowed: int = 0) -> bool:
-    """Return whether a file is the user's or root's, and no others but those `allowed` may write.
+    """Return whether a file belongs to the user or root, and no other user can write to it.
 
-    On a system without users, return True.
+    `allowed` are mode bits, of group or others, that may be set all the same. On a system without
+    users, return True.
     """
     if not hasattr(os, "getuid"):
         return True
@@ -239,7 +246,7 @@ def is_own(about: os.stat_result, allowed: int = 0) -> bool:
 
 
 def is_own_group(group: int) -> bool:
-    """Return whether a group is the user's own, as where umask 002 is usual."""
+    """Return whether the user is the group's only member, as on systems with umask 002."""
     try:
         import grp
         import pwd
@@ -260,7 +267,7 @@ def processor_name() -> str:
 
 @functools.cache
 def identity(modules: frozenset[str] = frozenset()) -> str:
-    """Return a hash of versions, and of all sources that code of these modules can come from."""
+    """Return a hash of versions, and of all sources that the modules' code can come from."""
     digest = hashlib.sha256()
     versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version
     digest.update("\n".join((*versions, platform.machine())).encode())
@@ -272,7 +279,7 @@ def identity(modules: frozenset[str] = frozenset()) -> str:
 
 @functools.cache
 def core_sources() -> tuple[Path, ...]:
-    """Return the files of all parts that may be compiled into anybody's functions."""
+    """Return the files of the package whose code may be compiled into any function."""
     return tuple(
         path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in APART
     )
@@ -280,15 +287,15 @@ def core_sources() -> tuple[Path, ...]:
 
 @functools.cache
 def apart_sources() -> tuple[Path, ...]:
-    """Return the files with compiled functions of all other parts."""
+    """Return the files with compiled functions in the `APART` folders."""
     files = (path for part in APART for path in (PACKAGE / part).rglob("*.py"))
     return tuple(path for path in files if b"tsucb.compiler" in path.read_bytes())
 
 
 def further_sources(name: str) -> Iterable[Path]:
-    """Return the files beside the core that code of a module can come from.
+    """Return the files, other than `core_sources`, that a module's code can come from.
 
-    Of a module of another package: all files of that package.
+    For a module of another package these are all files of that package.
     """
     module, top = sys.modules[name], sys.modules.get(name.partition(".")[0])
     own = Path(module.__file__ or "")

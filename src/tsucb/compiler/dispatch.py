@@ -1,7 +1,8 @@
 """Compile functions with Numba and choose them by class, here and in packages from outside.
 
-Two decorators make the package open. A `generic` function is called by everyone and does nothing
-itself; `implements(function, *classes)` says what it does for some classes of its first argument:
+Two decorators let other packages add policies, models and so on. Everyone calls a `generic`
+function, which does nothing itself; `implements(function, *classes)` registers what it does for
+some classes of its first argument:
 
     @generic
     def choose(policy, belief, rng):
@@ -12,9 +13,9 @@ itself; `implements(function, *classes)` says what it does for some classes of i
         arm = belief.mean.argmax()
         return Choice(arm, np.nan, arm)
 
-In compiled code the implementation of the argument's class, or of the nearest of its ancestors, is
-compiled in. In plain Python the same implementation runs compiled; where there is none, the body of
-the generic function does. Arguments are chosen by type, not handed over as functions, because a
+Compiled code calls the implementation for the argument's class, or for its nearest ancestor that
+has one. Plain Python calls the same implementation, compiled, or the body of the generic function
+if there is none. Implementations are chosen by type and never passed as functions, because a
 compiled function that receives others as arguments misses Numba's disk cache in every process.
 """
 
@@ -45,21 +46,21 @@ T = TypeVar("T")
 Condition = Callable[..., bool]
 Table = dict[type, list[tuple[Condition, Callable[..., Any]]]]
 
-# Sums may be reordered (that is what lets them use vector instructions), but infinities and NaN
-# keep their meaning: an untried arm has an infinite radius. Division by zero gives infinity.
+# Sums may be reordered, so that they can use vector instructions. Infinities and NaN keep their
+# meaning: an untried arm has an infinite radius. Division by zero gives infinity.
 OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc": True, "contract": True, "nsz": True, "arcp": True},
     "error_model": "numpy",
     "nopython": True,
     "no_cfunc_wrapper": True,
 }
-# Versions of Numba that the accelerator of `parts` was tested with. With any other, or with
-# TSUCB_COMPILER=public, Numba's own pipeline does all: the same results, after a longer start.
+# Versions of Numba that the accelerator in `parts` was tested with. With any other version, or with
+# TSUCB_COMPILER=public, Numba's own pipeline compiles everything: same results, longer start.
 ACCELERATED = ("0.63", "0.64", "0.65", "0.66", "0.67", "0.68")
 
 
 def part_options() -> dict[str, Any]:
-    """Return the options for functions that are called by compiled code only."""
+    """Return Numba's options for functions that only compiled code calls."""
     options = {**OPTIONS, "no_cpython_wrapper": True}
     if os.environ.get("TSUCB_COMPILER") == "public":
         return options
@@ -76,14 +77,14 @@ PART_OPTIONS = part_options()
 
 
 class MissingImplementation(TypeError):
-    """A class lacks what was asked of it; the message says which function to implement."""
+    """A class does not implement a function; the message says which one, and how to add it."""
 
 
 def undisturbed(call: Callable[[], T]) -> T:
-    """Return the result of a call that is made outside of the main thread.
+    """Make the call in another thread if this is the main thread; return its result.
 
-    Signal handlers run in the main thread only. One that raises while Numba compiles, as that of
-    Ctrl-C does, would leave the compiler's tables half written.
+    Signal handlers run in the main thread only. If one raises while Numba compiles, as that of
+    Ctrl-C does, the compiler's tables would be left half written.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return call()
@@ -105,7 +106,7 @@ def undisturbed(call: Callable[[], T]) -> T:
         _thread.start_new_thread(make, ())
         done.acquire()
     except BaseException:
-        if begun.acquire(timeout=1.0):  # nothing goes on behind the caller's back
+        if begun.acquire(timeout=1.0):  # wait, so that nothing runs on after this call
             while not results and not errors:
                 time.sleep(1e-4)
         raise
@@ -115,7 +116,7 @@ def undisturbed(call: Callable[[], T]) -> T:
 
 
 class Compiled(CPUDispatcher):  # type: ignore[misc]
-    """A function that plain Python calls as a kernel, and other compiled code copies as a part."""
+    """A compiled function: a kernel for plain Python, a part that other compiled code copies."""
 
     def __init__(
         self, py_func: Callable[..., Any], locals: Any = None, targetoptions: Any = OPTIONS
@@ -142,7 +143,7 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
                 gc.enable()
 
     def add_overload(self, cres: Any) -> None:
-        """Take over machine code, and tell it the Python objects that its parts refer to."""
+        """Add machine code, and connect it to the Python objects that its parts refer to."""
         for environment in cres._find_referenced_environments():
             cres.target_context.codegen().set_env(environment.env_name, environment)
         if runs_python(cres.signature.return_type):
@@ -153,10 +154,8 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
 
     @functools.cached_property
     def entry(self) -> "Compiled":
-        """The function as plain Python calls it where it returns arrays or named tuples."""
-        names = list(inspect.signature(self.py_func).parameters)
-        code = entry_of(self.part, self.py_func, names, ", ".join(names))
-        return Compiled(code, targetoptions=self.targetoptions)
+        """The function as plain Python calls it if it returns arrays or named tuples."""
+        return Compiled(entry_of(self.part, self.py_func), targetoptions=self.targetoptions)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return the type of a call in compiled code."""
@@ -168,17 +167,21 @@ class Compiled(CPUDispatcher):  # type: ignore[misc]
 
 
 def compiled(function: F, nogil: bool = True) -> F:
-    """Compile a function on its first call; keep the machine code on disk; drop the GIL, or not."""
+    """Compile a function on its first call and keep its machine code on disk.
+
+    With `nogil`, other threads can run Python while it runs.
+    """
     result: F = Compiled(function, targetoptions={**OPTIONS, "nogil": nogil})
     return result
 
 
-def generic(function: F, plain: bool = True, method: str | None = None) -> F:
-    """Let every class say what `function(first, …)` does for it; see the top of this file.
+def generic(function: F, plain: bool = True) -> F:
+    """Choose what `function(first, …)` does by the class of `first`; see the top of this file.
 
-    `method` is the name of the method that does the same in plain Python, if not the function's.
+    A class without a compiled implementation needs a method of the same name, if `plain`.
     """
     names = list(inspect.signature(function).parameters)
+    at = names.index("rng") if "rng" in names else None
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -189,17 +192,19 @@ def generic(function: F, plain: bool = True, method: str | None = None) -> F:
         cls = kind_of(arguments[0])
         if not offers(call, cls):
             raise missing(cls)
+        if at is not None:
+            arguments = *arguments[:at], held(arguments[at]), *arguments[at + 1 :]
         return entry(*arguments)
 
     def missing(cls: type) -> MissingImplementation:
-        alternative = f", or give it a method {call.__dict__['method']}" if plain else ""
+        alternative = f", or give it a method {call.__name__}" if plain else ""
         return MissingImplementation(
             f"{cls.__qualname__} has no {call.__name__}({', '.join(names)}); write one and register"
             f" it with @implements({call.__module__}.{call.__name__}, {cls.__name__}){alternative}"
         )
 
-    call.__dict__.update(implementations={}, method=method or function.__name__, machine=machine)
-    entry = _entry(call, names)
+    call.__dict__.update(implementations={}, machine=machine)
+    entry = compiled(entry_of(call, call, rng="rng.rng"))
 
     def pick(*arguments: Any) -> Callable[..., Any] | None:
         cls = class_of(arguments[0])
@@ -217,14 +222,14 @@ def generic(function: F, plain: bool = True, method: str | None = None) -> F:
 
 
 def hook(function: F) -> F:
-    """Make a `generic` function for compiled implementations only: it has no body."""
+    """Make a `generic` function that only has compiled implementations, and no body."""
     return generic(function, plain=False)
 
 
 def shared(function: F) -> F:
-    """Let compiled code call the function compiled, and plain Python as it is.
+    """Let compiled code call the function, too; plain Python still calls it uncompiled.
 
-    For what a compiled loop and an interpreted one have in common.
+    For functions that both a compiled and an interpreted loop call.
     """
     in_compiled_code(function, lambda *_: function)
     return function
@@ -233,7 +238,7 @@ def shared(function: F) -> F:
 def in_compiled_code(
     function: Callable[..., Any], pick: Callable[..., Callable[..., Any] | None]
 ) -> None:
-    """Let compiled code that calls the function call what `pick` returns for its types instead."""
+    """Replace calls of the function in compiled code by calls of `pick(*Numba types)`."""
 
     @overload(function, jit_options=PART_OPTIONS, strict=False)
     def implementation(*arguments: Any) -> Any:
@@ -244,11 +249,10 @@ def in_compiled_code(
 def implements(
     function: Callable[..., Any], *classes: type, where: Condition = lambda *_: True
 ) -> Callable[[F], F]:
-    """Register the compiled implementation of a `generic` function for the classes given.
+    """Register the decorated function as a generic function's implementation for these classes.
 
-    A class inherits the implementations of its ancestors. Of several for one class, the first
-    registered is taken whose `where` holds for the Numba types of the arguments; the others are
-    then not compiled.
+    A class inherits the implementations of its ancestors. A class may have several: the first one
+    registered whose `where(*Numba types of the arguments)` is true is compiled.
     """
     table = getattr(function, "implementations", None)
     if table is None:
@@ -268,28 +272,31 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def offers(function: Callable[..., Any], cls: type) -> bool:
-    """Return whether the class or an ancestor of it has a compiled implementation.
+    """Return whether the class has a compiled implementation, or inherits one.
 
-    It does not count if a class below that ancestor defines the plain method of the same name.
+    A plain method of the same name, on a class below the ancestor that has one, replaces it.
     """
-    table, method = function.__dict__["implementations"], function.__dict__["method"]
+    table = function.__dict__["implementations"]
     for ancestor in cls.__mro__:
         if ancestor in table:
             return True
-        if method in vars(ancestor):
+        if function.__name__ in vars(ancestor):
             return False
     return False
 
 
 def kind_of(value: Any) -> type:
-    """Return the class by which implementations are chosen: the value's, or that of its `law`."""
+    """Return the class that chooses the implementation: the value's; for a belief, its law's."""
     cls = type(value)
     chooser = getattr(cls, "chosen_by", None)
     return type(getattr(value, chooser)) if chooser else cls
 
 
 def class_of(kind: Any) -> Any:
-    """Return the same for a Numba type; None if it is not that of a named tuple."""
+    """Return the class that chooses the implementation for a Numba type.
+
+    Return None if it is not the type of a named tuple.
+    """
     if not isinstance(kind, types.BaseNamedTuple | KeptType):
         return None
     cls: type = kind.instance_class
@@ -298,38 +305,27 @@ def class_of(kind: Any) -> Any:
 
 
 class Stream(NamedTuple):
-    """A random generator as loops take it: a plain one as it is, a compiled one from `held`."""
+    """A random generator for a loop: interpreted loops take this, compiled ones `held(rng)`."""
 
     rng: np.random.Generator
 
 
 @functools.lru_cache(maxsize=64)
 def held(rng: np.random.Generator) -> Kept:
-    """Return the generator written to memory for compiled code."""
+    """Return the generator as a `Stream` in memory, for compiled code."""
     return Kept(Stream(rng))
 
 
-def _entry(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """Return the function by which plain Python calls a generic function's implementations."""
-    passed = ", ".join("rng.rng" if name == "rng" else name for name in names)
-    machine: Callable[..., Any] = compiled(entry_of(function, function, names, passed))
-    if "rng" not in names:
-        return machine
-    at = names.index("rng")
+def entry_of(call: Any, function: Callable[..., Any], rng: str = "rng") -> Any:
+    """Return a function, to be compiled, through which plain Python calls `call`.
 
-    def entry(*arguments: Any) -> Any:
-        return machine(*arguments[:at], held(arguments[at]), *arguments[at + 1 :])
-
-    return entry
-
-
-def entry_of(call: Any, function: Callable[..., Any], names: list[str], passed: str) -> Any:
-    """Return a function that calls another and hands its result to Python.
-
-    Its source is written here, as Numba cannot inline calls with *arguments. No Python code runs
-    while arguments and results are converted: a signal handler that raises there, as that of
-    Ctrl-C does, would crash the interpreter.
+    It has the parameters of `function`, and passes the expression `rng` for one called "rng". Its
+    source is written here, as Numba cannot inline calls with *arguments. No Python code runs while
+    arguments and results are converted: a signal handler that raises there, as that of Ctrl-C
+    does, would crash the interpreter.
     """
+    names = list(inspect.signature(function).parameters)
+    passed = ", ".join(rng if name == "rng" else name for name in names)
     source = f"def entry({', '.join(names)}):\n    return to_python(call({passed}))\n"
     place: dict[str, Any] = {"call": call, "to_python": to_python}
     place["__name__"] = function.__module__

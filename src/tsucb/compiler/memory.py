@@ -1,11 +1,11 @@
-"""Values laid out in memory as compiled code has them: written once, then passed by address.
+"""Named tuples in memory as compiled code lays them out: written once, then passed by address.
 
-Compiled code that is called with a `Kept` reads its fields as if it were the named tuple. Numba
-would find out the type of every field and take the tuple apart at each call, which costs more than
-deciding among ten arms.
+Compiled code reads the fields of a `Kept` as if it were the named tuple. Numba would find out the
+type of every field and take the tuple apart at each call, which costs more than deciding among ten
+arms.
 
-Arrays in there are *lent*: their owner keeps them alive, and their Numba type counts no references.
-The layout of every type is what Numba's data models say, field by field and by name.
+The arrays in a `Kept` are lent (see `tsucb.compiler.lent`). The layout of every type is read from
+Numba's data models, field by field and by name.
 """
 
 import ctypes
@@ -24,105 +24,18 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
-    lower_builtin,
-    lower_cast,
     models,
     register_model,
-    type_callable,
     typeof_impl,
     unbox,
 )
 from numpy.typing import NDArray
 
-
-class LentArray(types.Array):  # type: ignore[misc]
-    """Numba's type of an array that somebody else keeps alive; a view of it is a plain array."""
-
-
-@register_model(LentArray)
-class LentModel(models.ArrayModel):  # type: ignore[misc]
-    """An array's fields, without a counted reference among them."""
-
-    def traverse(self, builder: Any) -> list[Any]:
-        """Return no member that counts references."""
-        return []
-
-    def inner_models(self) -> list[Any]:
-        """Return no member that counts references."""
-        return []
-
-
-@lower_cast(LentArray, types.Array)
-def cast_lent(context, builder, source, target, value):  # type: ignore[no-untyped-def]
-    return value  # it has no owner, so nothing is counted later either
-
-
-def lent(kind: Any) -> Any:
-    """Return the Numba type with all arrays in it lent."""
-    if isinstance(kind, types.Array):
-        name, readonly = f"lent {kind.name}", not kind.mutable
-        return LentArray(
-            kind.dtype, kind.ndim, kind.layout, readonly=readonly, name=name, aligned=kind.aligned
-        )
-    if not isinstance(kind, types.BaseTuple) or not len(kind):
-        return kind
-    members = tuple(map(lent, kind))
-    if not isinstance(kind, types.BaseNamedTuple):
-        return types.Tuple(members)
-    if isinstance(kind, types.NamedUniTuple):
-        return types.NamedUniTuple(members[0], len(members), kind.instance_class)
-    return types.NamedTuple(members, kind.instance_class)
-
-
-def borrowed(value: Any) -> Any:
-    """Return an argument of compiled code with its arrays lent: the caller keeps them."""
-    return value
-
-
-@type_callable(borrowed)
-def type_borrowed(_):  # type: ignore[no-untyped-def]
-    return lambda value: lent(value)
-
-
-@lower_builtin(borrowed, types.Any)
-def borrow(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-    return without_owner(context, builder, signature.args[0], arguments[0])
-
-
-def still_needed(value: Any) -> None:
-    """Do nothing; compiled code that borrows from a value of its own calls this when it is done.
-
-    Otherwise the value may be freed as soon as it is borrowed, its last use.
-    """
-
-
-@type_callable(still_needed)
-def type_still_needed(_):  # type: ignore[no-untyped-def]
-    return lambda value: types.none
-
-
-@lower_builtin(still_needed, types.Any)
-def need(context, *_):  # type: ignore[no-untyped-def]
-    return context.get_dummy_value()
-
-
-def without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Return the LLVM value with the owners of all its arrays removed."""
-    if isinstance(kind, types.Array):
-        array = context.make_array(kind)(context, builder, value)
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        return array._getvalue()
-    if isinstance(kind, types.BaseTuple):
-        for place, member in enumerate(kind):
-            part = builder.extract_value(value, place)
-            value = builder.insert_value(
-                value, without_owner(context, builder, member, part), place
-            )
-    return value
+from tsucb.compiler.lent import lent
 
 
 class KeptType(types.Type):  # type: ignore[misc]
-    """Numba's type of a `Kept`: that of the named tuple which lies there."""
+    """Numba's type of a `Kept`; `contents` is the type of the named tuple at the address."""
 
     def __init__(self, contents: Any) -> None:
         self.contents, self.instance_class = contents, contents.instance_class
@@ -134,7 +47,7 @@ register_model(KeptType)(models.OpaqueModel)
 
 
 class Kept(int):
-    """The address of a named tuple written to memory; keeps the memory and its arrays alive."""
+    """The address of a named tuple in memory; keeps the memory and the tuple's arrays alive."""
 
     values: Any
     kind: KeptType
@@ -153,12 +66,12 @@ class Kept(int):
         return kept
 
 
-# The type of a named tuple and how it lies in memory, by the traits of its fields.
+# Numba's type of a named tuple and its layout in memory, by the traits of its fields.
 KINDS: dict[Any, tuple[KeptType, np.dtype[Any]]] = {}
 
 
 def traits_of(value: Any) -> Any:
-    """Return all that Numba's type of a value depends on, ten times as fast as the type."""
+    """Return everything that Numba's type of a value depends on, ten times as fast as the type."""
     if type(value) is np.ndarray:
         return value.dtype, value.ndim, value.flags.num
     if isinstance(value, tuple):
@@ -170,7 +83,7 @@ def traits_of(value: Any) -> Any:
 
 @functools.cache
 def layout(kind: Any) -> np.dtype[Any]:
-    """Return how a value of this Numba type lies in memory, as a structured NumPy type."""
+    """Return the memory layout of a Numba type, as a structured NumPy type."""
     if isinstance(kind, types.Number | types.Boolean):
         return np.dtype(str(kind)) if isinstance(kind, types.Number) else np.dtype(np.uint8)
     if isinstance(kind, types.BaseTuple):
@@ -186,7 +99,7 @@ def layout(kind: Any) -> np.dtype[Any]:
 
 
 def numbers(value: Any) -> Any:
-    """Return the numbers to write for a value, nested as in `layout`."""
+    """Return the numbers to write to memory for a value, nested as in `layout`."""
     if isinstance(value, tuple):
         return tuple(map(numbers, value))
     if isinstance(value, np.ndarray):
@@ -229,14 +142,14 @@ GENERATOR = numba.typeof(np.random.default_rng(0))
 
 
 def keepable(value: Any) -> bool:
-    """Return whether a value is made of nothing but numbers, arrays, and tuples of them."""
+    """Return whether a value consists of numbers, arrays, and tuples of them only."""
     if isinstance(value, tuple):
         return all(map(keepable, value))
     return isinstance(value, bool | int | float | np.number | np.bool | np.ndarray)
 
 
 def by_address(value: Any) -> Any:
-    """Return a named tuple for compiled code: written to memory, or itself where that cannot be."""
+    """Return a `Kept` of a named tuple for compiled code, or the tuple itself if it has others."""
     return Kept(value) if keepable(value) else value
 
 
@@ -253,12 +166,12 @@ def unbox_kept(kind, kept, c):  # type: ignore[no-untyped-def]
 
 @infer_getattr
 class KeptFields(AttributeTemplate):  # type: ignore[misc]
-    """The types of the fields."""
+    """Tell Numba the types of the fields of a `Kept`."""
 
     key = KeptType
 
     def generic_resolve(self, kept: Any, name: str) -> Any:
-        """Return the type of one field; None if there is none of the name."""
+        """Return the type of a field; None if there is no field of this name."""
         if name not in kept.fields:
             return None
         kind = kept.types[kept.fields.index(name)]
@@ -276,5 +189,5 @@ def read_field(context, builder, kind, address, name):  # type: ignore[no-untype
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a field of this Numba type is passed on by address: a named tuple is."""
+    """Return whether a field of this Numba type is a named tuple, and so passed by address."""
     return isinstance(kind, types.BaseNamedTuple) and len(kind) > 0

@@ -1,25 +1,25 @@
 """Normals sixteen at a time, for compiled code that needs very many.
 
 The ziggurat of `bursts` looks into tables and now and then draws again, so it makes one number
-after the other. The method of Box and Muller is nothing but arithmetic, the same for every number:
-with u and v uniform, and r = √(−2 ln u),
+after the other. The method of Box and Muller only needs arithmetic, the same for every number: with
+u and v uniform, and r = √(−2 ln u),
 
     r cos 2πv  and  r sin 2πv
 
-are two independent normals. Eight pairs are made side by side in vector instructions, eight numbers
-in two registers of AVX2 or one of AVX-512. A processor without them takes more instructions for the
-same numbers: what is rounded, and when, is spelled out. (LLVM vectorises a plain loop less well:
+are two independent normals. Vector instructions make eight pairs at once: eight numbers are two
+registers of AVX2 or one of AVX-512. A processor without these takes more instructions and gets the
+same numbers, because every rounding is written out. (LLVM vectorises a plain loop less well:
 TS-UCB(100) and IDS(1000) took a fifth to a third longer with it.)
 
-- u = 2 − x, where the 52 bits behind the point of x in [1, 2) are random. Of u = 2ᵉ m, with m from
-  √½ to √2, the logarithm is e ln 2 + 2 artanh s with s = (m − 1) / (m + 1), a polynomial in s². The
-  largest |z| is √(2 · 52 ln 2) = 8.5, which a normal exceeds once in 10¹⁷.
+- u = 2 − x, where the 52 bits behind the point of x in [1, 2) are random. With u = 2ᵉ m, m from √½
+  to √2, and s = (m − 1) / (m + 1), the logarithm of u is e ln 2 + 2 artanh s; artanh s / s is a
+  polynomial in s². The largest |z| is √(2 · 52 ln 2) = 8.5, which a normal exceeds once in 10¹⁷.
 - The angle is drawn between −45° and 45°, as t from −1 to 1; its sine and cosine are polynomials in
-  t². Of the 12 bits that t leaves over, one says which of the two normals takes which, and one the
-  sign of the cosine: turned by 0, 90, 180 or 270°, that covers the circle.
+  t². Of the 12 bits that t does not use, one swaps the two normals and one is the sign of the
+  cosine: these turn the angle by 0, 90, 180 or 270°, which covers the circle.
 
-The polynomials, interpolated at Chebyshev points, err by less than 2e-15. The bits are those of
-`bursts`, so a burst may go on with either: sixteen normals take its next sixteen states.
+The polynomials, interpolated at Chebyshev points, err by less than 2e-15. The random bits are those
+of `bursts`, so the two can take turns: sixteen normals use the next sixteen states of a burst.
 
 Reference: Box and Muller (1958), "A note on the generation of random normal deviates".
 """
@@ -37,7 +37,7 @@ from numba.extending import intrinsic
 from tsucb.compiler.dispatch import compiled
 from tsucb.compiler.vectors import spread_out
 
-# Of SplitMix64: from one state to the next, and what it multiplies by.
+# The constants of SplitMix64: the step from one state to the next, and two factors.
 STEP = 0x9E3779B97F4A7C15
 FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -64,14 +64,14 @@ ONE = 0x3FF0000000000000  # the bits of 1.0: no sign, an exponent of 1023, and 5
 FRACTION = 0x000FFFFFFFFFFFFF
 SIGN = 0x8000000000000000
 ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of √½
-COUNT = 0x4330000000000000  # the bits of 2⁵²: with a small number in their end, 2⁵² plus it
-# None of the liberties that Numba takes with sums and products elsewhere: it leaves alone what has
-# a flag, and this one is about the sign of zero.
+COUNT = 0x4330000000000000  # the bits of 2⁵²; with a small number in the last bits, 2⁵² plus it
+# Keeps Numba from reordering these sums and products: it adds its own flags only where there are
+# none, and this one is only about the sign of zero.
 EXACT = ("nsz",)
 
 
 def operator(whole: str, real: str = "") -> Callable[["Eight", Any], "Eight"]:
-    """Return an operator on eight integers or floats, given the names of LLVM's instructions."""
+    """Return an operator on eight integers (LLVM's instruction `whole`) or floats (`real`)."""
 
     def apply(self: "Eight", other: Any) -> "Eight":
         other = other if isinstance(other, Eight) else self.constant(other)
@@ -84,7 +84,7 @@ def operator(whole: str, real: str = "") -> Callable[["Eight", Any], "Eight"]:
 
 
 class Eight:
-    """Eight numbers side by side; operators on it write the instruction for all eight."""
+    """Eight numbers in a vector; its operators write LLVM instructions for all eight."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
@@ -99,11 +99,11 @@ class Eight:
         return Eight(self.builder, ir.Constant(self.value.type, [number] * LANES))
 
     def bits(self, kind: Any) -> "Eight":
-        """Return the floats that have these bits, or the bits of these floats."""
+        """Return the same bits as numbers of another type."""
         return Eight(self.builder, self.builder.bitcast(self.value, kind))
 
     def polynomial(self, coefficients: tuple[float, ...]) -> "Eight":
-        """Evaluate a polynomial by Horner's scheme, with fused steps: the same bits everywhere."""
+        """Evaluate a polynomial by Horner's scheme, in fused steps, so with equal bits anywhere."""
         *others, result = map(self.constant, coefficients)
         for coefficient in reversed(others):
             result = result.call("fma", self, coefficient)
@@ -118,7 +118,7 @@ class Eight:
         return Eight(self.builder, self.builder.call(function, values))
 
     def or_if(self, bit: "Eight", other: "Eight") -> "Eight":
-        """Return the other's numbers where the bit is not 0, else these."""
+        """Return the other's numbers where `bit` is not 0, and these elsewhere."""
         chosen = self.builder.icmp_unsigned("!=", bit.value, ir.Constant(WHOLE, None))
         return Eight(self.builder, self.builder.select(chosen, other.value, self.value))
 
@@ -131,10 +131,10 @@ def mixed(state: Eight) -> Eight:
 
 
 def box_muller(first: Eight, second: Eight) -> tuple[Eight, Eight]:
-    """Return twice eight normals, from two times 64 random bits each."""
+    """Return two times eight normals, each pair from two times 64 random bits."""
     x = ((first >> 12) | ONE).bits(REAL)
     u = x.constant(2.0) - x
-    shifted = u.bits(WHOLE) + (ONE - ROOT_HALF)  # now the exponent goes up at √½ and not at 1
+    shifted = u.bits(WHOLE) + (ONE - ROOT_HALF)  # the exponent now goes up at √½, not at 1
     exponent = ((shifted >> 52) | COUNT).bits(REAL) - (2.0**52 + 1023)
     m = ((shifted & FRACTION) + ROOT_HALF).bits(REAL)
     s = (m - 1.0) / (m + 1.0)
@@ -152,7 +152,7 @@ def box_muller(first: Eight, second: Eight) -> tuple[Eight, Eight]:
 
 @intrinsic
 def put_sixteen_normals(_, out, place, state):  # type: ignore[no-untyped-def]
-    """Write sixteen normals to `out.flat` from a place on, from the next states of the burst."""
+    """Write sixteen normals to `out.flat[place:]`, from the next sixteen states of the burst."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         array, place, state = arguments
@@ -170,9 +170,9 @@ def put_sixteen_normals(_, out, place, state):  # type: ignore[no-untyped-def]
 
 @compiled
 def put_normals(out, place, count, state):  # type: ignore[no-untyped-def]
-    """Write `count` normals to `out.flat` from a place on; return the burst's next state.
+    """Write `count` normals to `out.flat[place:]`; return the burst's next state.
 
-    They come in sixteens: there must be room for all of the last sixteen.
+    Writes sixteen at a time, so there must be room for `count` rounded up to a multiple of 16.
     """
     for i in range(0, count, AT_ONCE):
         put_sixteen_normals(out, place + i, state)

@@ -1,4 +1,4 @@
-"""Say on a terminal that a first compilation is under way; say nothing in a log or a pipe."""
+"""Tell the user on a terminal that a first compilation is under way."""
 
 import multiprocessing
 import sys
@@ -9,11 +9,11 @@ from typing import TextIO
 from numba.core import event
 
 FUNCTION, PASS = "numba:compile", "numba:run_pass"  # a function has many passes
-PATIENCE = 1.0  # seconds of compiling before anything is said
+PATIENCE = 1.0  # seconds of compiling before the notice is printed
 
 
 class Notice(event.Listener):  # type: ignore[misc]
-    """Print one sentence, then a count that is cleared when the compiler is done.
+    """Print one sentence, then a count of functions that is cleared when the compiler is done.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Notice(event.Listener):  # type: ignore[misc]
         self.announced = False
 
     def on_start(self, event: event.Event) -> None:
-        """Count a function, and show the count from the first second of compiling on."""
+        """Count a function; show the count after `PATIENCE` seconds of compiling."""
         if event.kind == FUNCTION:
             if self.depth == 0:
                 self.began = self.clock()
@@ -63,7 +63,7 @@ class Notice(event.Listener):  # type: ignore[misc]
 
 
 def announce_compilation() -> None:
-    """Have this process tell a terminal about compiling; workers and pipes stay silent."""
+    """Register the notice if errors go to a terminal, and this process is not a worker."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     if terminal and multiprocessing.parent_process() is None:
         notice = Notice(sys.stderr)

@@ -1,8 +1,8 @@
-"""Results of compiled code as Python objects, made without running any Python code.
+"""Return arrays and named tuples of compiled code to Python without running Python code.
 
-Numba calls the class of a named tuple for each one that it returns, and unpickles the class of
-arrays for each array. A signal handler may raise in there, and Numba then goes on with a missing
-object, which crashes the interpreter. Here tuples are made by `tuple.__new__`, which is C.
+Numba calls the class of each named tuple that it returns, and unpickles the class of arrays for
+each array. If a signal handler raises in there, Numba goes on with a missing object, which crashes
+the interpreter. Here `tuple.__new__`, which is C, makes the tuples.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def runs_python(kind: Any) -> bool:
 
 
 class ResultType(types.Type):  # type: ignore[misc]
-    """Numba's type of a value on its way to Python."""
+    """Numba's type of a value that `box_result` turns into a Python object."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -31,7 +31,7 @@ class ResultType(types.Type):  # type: ignore[misc]
 
 @register_model(ResultType)
 class ResultModel(models.StructModel):  # type: ignore[misc]
-    """The value is the only member."""
+    """A structure with the value as its only member."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, [("value", kind.kind)])
@@ -39,7 +39,7 @@ class ResultModel(models.StructModel):  # type: ignore[misc]
 
 @intrinsic
 def to_python(_, value):  # type: ignore[no-untyped-def]
-    """Mark a value as one that goes to Python."""
+    """Return the value as a `ResultType`, which goes to Python."""
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         result = cgutils.create_struct_proxy(signature.return_type)(context, builder)
@@ -57,7 +57,7 @@ def box_result(kind, value, c):  # type: ignore[no-untyped-def]
 
 
 def python_object(c: Any, kind: Any, value: Any) -> Any:
-    """Return a value as a Python object, with the reference that it holds."""
+    """Return a Python object for the value, whose reference it takes over."""
     if isinstance(kind, types.Array):
         return python_array(c, kind, value)
     if not isinstance(kind, types.BaseTuple):
@@ -75,7 +75,7 @@ def python_object(c: Any, kind: Any, value: Any) -> Any:
 
 
 def python_array(c: Any, kind: Any, value: Any) -> Any:
-    """Do what Numba does for an array, which unpickles the class of arrays each time."""
+    """Return a NumPy array; as Numba does, but without unpickling the class of arrays."""
     number = ir.IntType(32)
     place = cgutils.alloca_once_value(c.builder, value)
     arguments = [
@@ -92,5 +92,5 @@ def python_array(c: Any, kind: Any, value: Any) -> Any:
 
 
 def constant(c: Any, value: Any) -> Any:
-    """Return a Python object that is stored beside the compiled function."""
+    """Return a Python object, which is stored with the compiled function."""
     return c.env_manager.read_const(c.env_manager.add_const(value))

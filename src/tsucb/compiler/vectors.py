@@ -1,11 +1,11 @@
 """Vector instructions for triangular matrices: eight numbers at a time.
 
-LLVM vectorises a loop after it has proved or checked that reads and writes do not overlap, and does
-the rest of the loop one number at a time. For the rows of a triangle, each of another length, that
-takes as long as the whole square. So the instructions are spelled out here: eight numbers are two
-registers of AVX2, one of AVX-512.
+LLVM vectorises a loop after it has proved or checked that reads and writes do not overlap, and runs
+the rest of the loop one number at a time. For the rows of a triangle, which all have other lengths,
+that takes as long as the whole square. So this module writes the instructions itself: eight numbers
+are two registers of AVX2, or one of AVX-512.
 
-Arrays are stored by rows and may have any shape; a place is an index into `array.flat`.
+Arrays are stored by rows (C order) and may have any shape; a place is an index into `array.flat`.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from numba.extending import intrinsic
 ONE = ir.DoubleType()
 FOUR, EIGHT = ir.VectorType(ONE, 4), ir.VectorType(ONE, 8)
 FUSED = ("contract",)  # a product and its sum may be one instruction
-# Rows of the room (5, d) for an update of a triangular root; see `tsucb.numeric.carlson`.
+# Rows of the work array `room` (5, d) for an update of a root; see `tsucb.numeric.carlson`.
 V, DEVIATION, KEEP, TAKE, PRODUCT = range(5)
 
 
 def spread_out(builder: Any, number: Any, times: int = 8) -> Any:
-    """Return a vector of the same number several times."""
+    """Return a vector with the same number in every entry."""
     nothing = ir.Constant(ir.VectorType(number.type, times), ir.Undefined)
     first = ir.Constant(ir.IntType(32), 0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), times), None)
@@ -34,9 +34,9 @@ def spread_out(builder: Any, number: Any, times: int = 8) -> Any:
 
 
 def copying(rooted: bool) -> Any:
-    """Return an intrinsic that copies eight numbers of an array, or their square roots.
+    """Return an intrinsic that copies eight numbers of an array; their square roots, if `rooted`.
 
-    copy_eight(target, place, source, first) does target[place + l] = source[first + l], l < 8.
+    copy_eight(target, place, source, first) does target[place + l] = source[first + l] for l < 8.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -63,9 +63,9 @@ copy_eight, copy_roots = copying(False), copying(True)
 
 @intrinsic
 def fetch(_, array, place):  # type: ignore[no-untyped-def]
-    """Load the surroundings of a place into the processor's cache, as they are read soon.
+    """Load the cache line of a place into the processor's cache, before it is read.
 
-    Does nothing beyond the end of the array.
+    A place behind the end of the array does no harm.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -81,21 +81,21 @@ def fetch(_, array, place):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp), code
 
 
-TOGETHER = 4  # vectors that are multiplied at once, so that a matrix is read once for all of them
+TOGETHER = 4  # vectors multiplied at once, so that the matrix is read once for all of them
 
 
 def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
     """Return an intrinsic that multiplies vectors by columns of a matrix.
 
-    It stores the products (`end` is "put"), adds them ("add"), or adds their squares ("square").
+    It stores the products if `end` is "put", adds them if "add", adds their squares if "square".
 
     put_products(sums, start, x, first, rows, count, matrix, place, stride) does
 
-        sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[n] · stride + l]
+        sums[start + 8r + l] = Σ x[first + r · d + n] · matrix[place + rows[first + n] · stride + l]
 
-    with n < count, for several vectors r of length d, or for one and several eights of columns l.
-    Sums stay in registers. `rows` is None for 0, 1, 2, …; each further eight of columns has `rise`
-    rows more, up to the number of rows: 8 in a triangle.
+    over n < count, for several vectors r of length d and eight columns l, or for one vector and
+    several times eight columns (`wide`). Sums stay in registers. `rows` is None for 0, 1, 2, ….
+    Each further block of eight columns sums `rise` rows more, up to all `rows`: 8 in a triangle.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -112,7 +112,7 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
         def factor_at(place: Any) -> Any:
             kind, x = signature.args[2], arrays[2]
             address = (
-                cgutils.get_item_pointer(context, builder, kind, x, [place])  # which may have gaps
+                cgutils.get_item_pointer(context, builder, kind, x, [place])  # x may have strides
                 if kind.ndim == 1
                 else builder.gep(x.data, [place])
             )
@@ -129,7 +129,7 @@ def multiplying(end: str, vectors: int, wide: int, rise: int = 0) -> Any:
             builder.store(found, target, align=8)
         return context.get_dummy_value()
 
-    # One parameter for each of the numbers in the formula above.
+    # One parameter for each name in the formula above.
     def function(_, sums, start, x, first, rows, count, matrix, place, stride):  # type: ignore[no-untyped-def]
         number = types.intp
         return types.void(sums, number, x, number, rows, number, matrix, number, number), code
@@ -146,7 +146,7 @@ def sum_products(
     wide: int,
     rise: int,
 ) -> list[list[Any]]:
-    """Write the loop over n of `multiplying`; return where the sums are, by eight and vector."""
+    """Write the loop over n of `multiplying`; return the sums' addresses by columns and vector."""
     _, _, _, _, _, count, _, place, stride = arguments
     rows, matrix = arrays[4], arrays[6].data
     totals = [[cgutils.alloca_once(builder, EIGHT) for _ in starts] for _ in range(wide)]
@@ -155,9 +155,10 @@ def sum_products(
     begin = count.type(0)
     for w in range(wide):
         with cgutils.for_range_slice(builder, begin, count, count.type(1)) as (n, _):
-            row = n if rows is None else builder.load(builder.gep(rows.data, [n]))
+            places = [builder.add(start, n) for start in starts]
+            row = n if rows is None else builder.load(builder.gep(rows.data, [places[0]]))
             where = builder.add(place, builder.mul(row, stride))
-            factors = [factor_at(builder.add(r, n)) for r in starts]
+            factors = [factor_at(each) for each in places]
             for v in range(w, wide):
                 column = eight_at(builder, matrix, plus(builder, where, 8 * v))
                 numbers = builder.load(column, align=8)
@@ -174,7 +175,7 @@ def sum_products(
 
 
 def eight_at(builder: Any, data: Any, place: Any) -> Any:
-    """Return the address of eight numbers from a place on."""
+    """Return the address of a place, as a pointer to eight numbers."""
     return builder.bitcast(builder.gep(data, [place]), EIGHT.as_pointer())
 
 
@@ -193,14 +194,14 @@ put_eight, add_eight_squares = (multiplying(end, 1, 1) for end in ("put", "squar
 put_thirty_two, add_thirty_two, add_thirty_two_squares = (
     multiplying(end, 1, 4) for end in ("put", "add", "square")
 )
-put_sixteen = multiplying("put", 1, 2, rise=8)  # of a triangle
+put_sixteen = multiplying("put", 1, 2, rise=8)  # for triangles
 
 
 @intrinsic
 def absorb_four(_, root, place, room, j, first, stop):  # type: ignore[no-untyped-def]
-    """Update columns j to j + 3 of rows `first` to `stop` by Carlson's rule.
+    """Update columns j to j + 3 of rows `first` to `stop` − 1 of a root by Carlson's rule.
 
-    `place` is that of row 0 in column j. Numbers below the diagonal are 0 and stay 0.
+    `place` is the place of row 0, column j. Numbers below the diagonal are 0 and stay 0.
     """
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -247,7 +248,7 @@ def absorb_four(_, root, place, room, j, first, stop):  # type: ignore[no-untype
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the columns of four rows of four numbers."""
+    """Return the four columns of a matrix, given its four rows."""
 
     def mixed(one: Any, other: Any, *places: int) -> Any:
         kind = ir.VectorType(ir.IntType(32), 4)

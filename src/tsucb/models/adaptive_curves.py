@@ -64,7 +64,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import widen
-from tsucb.models.state import Axes, State, array, fade_arm, nested
+from tsucb.models.state import State, array, fade_arm, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
 
@@ -355,16 +355,9 @@ def faded(state: CurvedState, factors: Floats) -> CurvedState:
 
 def fade_all(state: CurvedState, factors: Floats) -> None:
     """Multiply the sums of each arm by its factor, in place, in both halves."""
-    fade(state.linear, factors)
+    state.linear.fade(factors)
     if state.curves.frozen[0]:  # memory that stays zero is not used up
-        fade(state.curved, factors)
-
-
-def fade(state: State, factors: Floats) -> None:
-    """Multiply the sums of each arm by its factor, in place."""
-    for field, value in zip(state._declared.values(), state, strict=True):
-        if isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",):
-            value *= factors.reshape(-1, *(1,) * (value.ndim - 1))
+        state.curved.fade(factors)
 
 
 def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:

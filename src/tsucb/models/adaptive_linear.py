@@ -1,10 +1,10 @@
-"""One vector of coefficients per arm, and a prior that fits itself to the data.
+"""One vector of coefficients per arm, with a prior that is learned from the data.
 
 In standardised coordinates x̃ⱼ = (xⱼ − centreⱼ) / spreadⱼ, for arm k:
 
     reward = βₖᵀ(1, x̃) + noise,                noise ~ N(0, σₖ²)
-    βₖ | b ~ N(b, diag(τ₀², τ²r₁, …, τ²r_d))   what an arm has of its own
-    b      ~ N(0, diag(V,   ω²r₁, …, ω²r_d))   what the arms have in common (rewards centred)
+    βₖ | b ~ N(b, diag(τ₀², τ²r₁, …, τ²r_d))   an arm's own part
+    b      ~ N(0, diag(V,   ω²r₁, …, ω²r_d))   the arms' common part (rewards centred)
 
 This is the model of `tsucb.models.empirical_bayes` with θ = b and uₖ = βₖ − b. In its notation,
 whitened by E^½, the common part has the posterior N(b̂, V̂), V̂⁻¹ = Ω⁻¹ + Σₖ (I − Wₖ),
@@ -15,27 +15,27 @@ b̂ = V̂ Σₖ Wₖ gₖ, and arm k
 which is the exact marginal posterior of βₖ; an arm never tried has N(b̂, I + V̂) (Lindley and Smith
 1972). Its root is Lₖ⁻ᵀ R with I + Lₖ⁻¹ V̂ Lₖ⁻ᵀ = R Rᵀ, both factors upper triangular.
 
-The variances are estimates. The Fisher information of log τ² and log σ² is, but for the guess,
+The variances are estimates. Without the guess, the Fisher information of log τ² and log σ² is
 
     ½ Σₖ (       tr (I − Wₖ)²               tr Wₖ(I − Wₖ)            )
          (       tr Wₖ(I − Wₖ)    nₖ − 2 tr (I − Wₖ) + tr (I − Wₖ)²  )                     (2)
 
-and small where they cannot be told apart, as with few rewards per arm. With uₖ the mean of βₖ − b,
-∂uₖ/∂ log(τ²/σ²) = Wₖuₖ: an error of the ratio moves the mean, so that V̂ becomes V̂ + Var uₖuₖᵀ.
-And an error of variance v in the logarithm of a variance makes a normal law Student's with 2/v
-degrees of freedom, about as wide as a normal one of e^v times the variance; v is that of
-log τ² in directions of which nothing is known, and that of log σ² in those that are well known.
+It is small where the two cannot be told apart, as with few rewards per arm. With uₖ the mean of
+βₖ − b, ∂uₖ/∂ log(τ²/σ²) = Wₖuₖ: an error of the ratio moves the mean, so V̂ becomes V̂ + Var uₖuₖᵀ.
+If the logarithm of a variance has an error of variance v, a normal law becomes Student's with 2/v
+degrees of freedom, about as wide as a normal law of e^v times the variance. Here v is the variance
+of log τ² in directions without data, and that of log σ² in well-determined directions.
 
-Two things protect from lock-in, that is from an arm that is not played any more because of what
-*other* arms taught about scale. Every arm has one vote, γₖ/(γₖ + 10), on the common variances,
-however often it was played: an arm "do nothing" that always pays 0 does not drive noise and prior
-variance to 0. And an arm's noise is at least what all arms' residuals together say, so a few equal
-rewards of an arm do not make it certain. It is estimated from the arm's residuals and, the more
-alike those of all arms are, from theirs.
+Two rules prevent lock-in: that an arm is never played again because of what *other* arms say about
+scales. Every arm has one vote, γₖ/(γₖ + 10), on the common variances, however often it was played,
+so an arm "do nothing" that always pays 0 does not drive noise and prior variance to 0. And an arm's
+noise is at least the noise in all arms' residuals together, so a few equal rewards do not make an
+arm certain. It is estimated from the arm's residuals, and from those of all arms the more alike
+these are.
 
 References: Tipping (2001), "Sparse Bayesian learning and the relevance vector machine" (the rⱼ);
-Smyth (2004), "Linear models and empirical Bayes methods" (an arm's noise shrunk to all); and those
-of `tsucb.models.empirical_bayes`.
+Smyth (2004), "Linear models and empirical Bayes methods" (shrinking an arm's noise to the common
+one); and those of `tsucb.models.empirical_bayes`.
 """
 
 from dataclasses import dataclass
@@ -90,25 +90,25 @@ from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Flags, Floats, Integers, largest_of
 from tsucb.numeric.stacks import gram, lower_roots, product, transposed
 
-MOST_DOUBT = 1.0  # variance of the logarithm of a variance that a posterior allows for
+MOST_DOUBT = 1.0  # the largest variance of the logarithm of a variance that widens a posterior
 VOTE = 10.0  # an arm with this many determined directions has half a vote
-DIFFERENT = 1.0  # variance of the arms' noise around the common one that is guessed, and the most
-DIFFERENT_WORTH = 2.0  # what that guess is worth, in arms
-LEAST_DIFFERENT = 0.01  # of that variance
-FIRM = 50.0  # rewards in which what the guess of the noise is worth falls by e
-RELEVANCE_WORTH = 5.0  # directions that "all features matter alike" is worth for one feature
-LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # of the common noise
+DIFFERENT = 1.0  # the largest relative variance of noise between arms, which is also the guess
+DIFFERENT_WORTH = 2.0  # arms that the guess is worth
+LEAST_DIFFERENT = 0.01  # the smallest relative variance of noise between arms
+FIRM = 50.0  # rewards after which the worth of the guess of the noise has fallen by e
+RELEVANCE_WORTH = 5.0  # directions that the guess "all features matter alike" is worth, per feature
+LEAST_ARM_NOISE, MOST_ARM_NOISE = 1e-6, 1e15  # limits of an arm's noise, as shares of the common
 RELEVANCE_RANGE = 1e4
-LARGE = 64  # features: with fewer, a refresh takes three steps
-SMALL = 16  # features: with fewer, it comes when there are 1.5 times as many rewards
-MORE_IF_FIXED = 0.1  # without features: a refresh costs little
-MOST_EQUAL = 2.0  # an arm's rewards count as this many if all rewards so far were equal
-ABOVE = 0.5  # standard deviations above the mean, where the variance of clicks is taken
-MORE_IF_LARGE = 0.6  # with more, it comes when there are 1.6 times as many rewards
+LARGE = 64  # features; with fewer, a refresh takes three steps
+SMALL = 16  # features; with fewer, the next refresh is due after `MORE`, else `MORE_IF_LARGE`
+MORE_IF_LARGE = 0.6
+MORE_IF_FIXED = 0.1  # without features, where a refresh costs little
+MOST_EQUAL = 2.0  # an arm's rewards count as at most this many while all rewards are equal
+ABOVE = 0.5  # standard deviations above the mean at which the variance of clicks is evaluated
 
 
 class AdaptiveState(LinearLearned):
-    """Posteriors of K regressions relative to the anchor, and what they are made from."""
+    """Posteriors of K regressions relative to the anchor, and the sums they are made from."""
 
     common: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # ω²
     relevance: Floats = array("coefficient", start=1.0, least=1e-5, most=1e5)  # rⱼ
@@ -117,13 +117,13 @@ class AdaptiveState(LinearLearned):
     )  # σₖ² / σ²
     # The noise variance with which each arm learns until the next refresh.
     variance: Floats = array("arm", start=NOISE, least=1e-100)
-    # The range of the rewards, relative to the anchor, and whether there is a third value in it.
+    # The range of the rewards, relative to the anchor, and whether a third value is between.
     low: Floats = array()
     high: Floats = array()
     mixed: Flags = array(dtype=bool)
     above: Floats = sums("arm", least=0.0)  # weight of the rewards above the lowest
-    kind: Floats = array(least=0.0, most=2.0)  # of rewards, and m; see `random_effects`
-    level: Floats = array()
+    kind: Floats = array(least=0.0, most=2.0)  # the kind of rewards; see `random_effects`
+    level: Floats = array()  # m in `random_effects`
     regressions: Rows = nested(Rows)
 
     @property
@@ -138,7 +138,7 @@ class AdaptiveState(LinearLearned):
             raise ValueError("moments have more weight than there were rewards")
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both, whose rewards may have had different ranges."""
+        """Return the state with the sums of both, whose rewards may have different ranges."""
         parts = [state for state in (self, other) if state.started[0]]
         ends = {float(end) for state in parts for end in (*state.low, *state.high)}
         mixed = len(ends) > 2 or any(state.mixed[0] for state in parts)
@@ -155,11 +155,11 @@ class AdaptiveState(LinearLearned):
 
 @dataclass(frozen=True)
 class AdaptivePosteriors:
-    """The posteriors (1), whitened by E^½: of n arms with rewards, and one without at the end."""
+    """The posteriors (1), whitened by E^½: n arms with rewards, then one without."""
 
     tried: Integers  # (n,) the arms with rewards
-    scale: Floats  # (p,) E^½ in units of the rewards
-    variance: Floats  # (K,) of the noise, in their units, too
+    scale: Floats  # (p,) E^½, in units of the rewards
+    variance: Floats  # (K,) of the noise, in units of the rewards
     common: Floats  # (p,) b̂
     common_root: Floats  # (p, p) V̂^½
     covariance: Floats  # (p, p) V̂
@@ -170,16 +170,16 @@ class AdaptivePosteriors:
 
     @cached_property
     def root(self) -> Floats:
-        """The roots of the covariances, (n + 1, p, p), which the evidence does without."""
+        """The roots of the covariances, (n + 1, p, p)."""
         return upper_roots(self.inverse, self.common_root)
 
     def doubtful_roots(self, weights: Floats) -> Floats:
-        """Return the roots of covariances that include what is not known of the variances."""
+        """Return the roots of covariances that include the uncertainty about the variances."""
         free = self.scale.size - np.einsum("kii->k", self.own)  # tr(I − Wₖ)
         square = 2.0 * free - self.scale.size + np.einsum("kij,kij->k", self.own, self.own)
         prior = square.sum() + WORTH
         both = (free - square).sum()
-        # Faded sums may have learned more directions than their weight in rewards.
+        # Faded sums may have more determined directions than weight.
         noise = weights.sum() + (square - 2.0 * free).sum()
         noise = max(noise, both * both / prior) + NOISE_WORTH
         covariance = (
@@ -188,7 +188,7 @@ class AdaptivePosteriors:
         of_ratio = min(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1], MOST_DOUBT)
         moved = np.sqrt(of_ratio) * (self.mean - self.common)
         root = np.broadcast_to(self.common_root, self.inverse.shape)
-        share = free / np.count_nonzero(self.scale)  # of coefficients that matter so far
+        share = free / np.count_nonzero(self.scale)  # of the coefficients of active features
         parts = np.array([1.0 - share, share])
         doubt = np.minimum(np.einsum("ik,ij,jk->k", parts, covariance, parts), MOST_DOUBT)
         roots = upper_roots(self.inverse, np.concatenate((root, moved[:, :, None]), axis=2))
@@ -199,11 +199,11 @@ class AdaptivePosteriors:
 class AdaptiveLinear(ArmRegressions):
     """Linear rewards with nothing to set: no prior, no scaling, no constant, no noise.
 
-    Arm k pays βₖᵀ(1, x) plus normal noise. Centre and scale of every feature, level and spread of
-    the rewards, the noise, how large coefficients are, which features matter, and what the arms
-    have in common are all learned by empirical Bayes (`tsucb.models.empirical_bayes` derives it).
+    Arm k pays βₖᵀ(1, x) plus normal noise. Empirical Bayes learns the centre and scale of every
+    feature, the level and spread of the rewards, the noise, how large coefficients are, which
+    features matter, and what the arms have in common (`tsucb.models.empirical_bayes` derives it).
     Decisions do not change when features or rewards are shifted or rescaled. An arm that is added
-    later starts where its siblings are.
+    later starts at what the other arms have in common.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class AdaptiveLinear(ArmRegressions):
     features: Natural
 
     def refresh(self, state: AdaptiveState, steps: int) -> None:
-        """Learn scales and prior again: without features, as `random_effects` does it."""
+        """Learn scales and prior again; without features, by `random_effects`."""
         scales, state.kind[0] = self.scales(state), NORMAL
         if self.features or not scales.known:
             super().refresh(state, steps)
@@ -245,14 +245,17 @@ class AdaptiveLinear(ArmRegressions):
             state.due[0] = self.rewards_until_due(scales.weight)
 
     def merged(self, first: Any, second: Any, base: Any) -> Any:
-        """Return the state of both histories; see `MOST_EQUAL` for rewards that were all equal."""
+        """Return the state after both histories.
+
+        If all rewards of one are equal, they count as at most `MOST_EQUAL` per arm.
+        """
         parts = [first, second, base]
         if first.known[0] or second.known[0]:
             parts = [part if part.known[0] else discounted(part) for part in parts]
         return super().merged(*parts)
 
     def moved(self, state: AdaptiveState, anchor: Floats) -> AdaptiveState:
-        """Return the state with the same sums, relative to another anchor."""
+        """Return the state with its sums relative to another anchor."""
         result: AdaptiveState = super().moved(state, anchor)
         if state.started[0]:
             for end in (result.low, result.high):
@@ -261,23 +264,30 @@ class AdaptiveLinear(ArmRegressions):
 
     @property
     def steps(self) -> int:
-        """Three steps unless they cost much: one alone lags behind the rewards."""
+        """Three steps, as one lags behind the rewards; one where steps cost much."""
         return 3 if self.features < LARGE else 1
 
     @property
+    def more(self) -> float:
+        """The share of more rewards after which the next refresh is due, more for more features."""
+        if not self.features:
+            return MORE_IF_FIXED
+        return MORE if self.features < SMALL else MORE_IF_LARGE
+
+    @property
     def solves_last(self) -> bool:
-        """Posteriors and the step after them share one factorisation per arm, which is the cost."""
+        """False, which saves one factorisation per arm, the main cost of a refresh."""
         return False
 
     def prior(self, state: AdaptiveState, rng: np.random.Generator | None = None) -> None:
-        """Give every arm N(0, 1), in units that have no meaning yet, in place."""
+        """Set every arm's posterior to N(0, 1), in place; units have no meaning yet."""
         p = self.features + 1
         state.active[0] = True
         state.slopes[0] = state.common[0] = SLOPES / p
         state.regressions.set_posteriors(0.0, np.diag(np.eye(1, p)[0]))
 
     def extend(self, state: AdaptiveState, arms: int) -> AdaptiveState:
-        """Return a state with further arms at the end, which start where the others are."""
+        """Return a state with further arms at the end, which have the common part's posterior."""
         longer = state.joined(self.start(arms))
         longer.arm_noise[-arms:] = max(1.0, state.arm_noise.mean() if state.pulls.size else 1.0)
         self.settle(longer)
@@ -290,23 +300,15 @@ class AdaptiveLinear(ArmRegressions):
     def predictions(
         self, state: AdaptiveState, contexts: Floats, arms: Integers
     ) -> tuple[Floats, Floats]:
-        """Return the moments of the arms' rewards at many contexts, relative to the anchor."""
+        """Return means, relative to the anchor's, and standard deviations at many contexts."""
         anchor = state.anchor
         z = np.empty((len(contexts), anchor.size))
         z[:, 0] = 1.0
         np.subtract(contexts, anchor[1:], out=z[:, 1:])
         return predict_many(state.regressions, z, arms)
 
-    def rewards_until_due(self, weight: float, more: float = MORE) -> float:
-        """Return after how many more rewards to refresh: the later, the more coefficients."""
-        if self.features:
-            more = MORE if self.features < SMALL else MORE_IF_LARGE
-        else:
-            more = MORE_IF_FIXED
-        return super().rewards_until_due(weight, more)
-
     def scales(self, state: AdaptiveState) -> Scales:
-        """Return the scales of all that was seen; also note which features have varied."""
+        """Return the scales of rewards and features; note which features have varied, in place."""
         p = self.features + 1
         totals = state.moments[:, 0, :p].sum(axis=0)
         squares = np.einsum("kii->i", state.moments[:, :, :p])
@@ -336,7 +338,7 @@ class AdaptiveLinear(ArmRegressions):
         ratio[0] = np.sqrt(1.0 / state.levels[0])
         information = np.outer(ratio, ratio) * (np.eye(p) - own).sum(axis=0)
         right = ratio * np.einsum("kij,kj->i", own, moment)
-        # From the end, so that the root V̂^½, its transpose, is lower triangular.
+        # Reversed twice, so that the root V̂^½ is upper triangular.
         mean, root = shared_posterior(information[::-1, ::-1], right[::-1])
         mean, root = ratio * mean[::-1], root[::-1, ::-1] * ratio
         return AdaptivePosteriors(
@@ -353,7 +355,7 @@ class AdaptiveLinear(ArmRegressions):
         )
 
     def improve(self, state: AdaptiveState, scales: Scales, found: AdaptivePosteriors) -> None:
-        """Let noise, variances and relevance take a step, in place."""
+        """Move noise, variances and relevance by a step, in place."""
         tried, mean, level = found.tried, found.mean[:-1], scales.level
         both = np.einsum("kij,kij->ki", found.root[:-1], found.root[:-1])  # diagonals of W + W V̂ W
         cross = np.einsum("ij,kij->ki", found.covariance, found.own[:-1])  # and of V̂ W
@@ -368,28 +370,25 @@ class AdaptiveLinear(ArmRegressions):
         step_prior(state, found, squared, determined, scales.weight)
 
     def install(self, state: AdaptiveState, scales: Scales, found: AdaptivePosteriors) -> None:
-        """Put posteriors in place, in coordinates relative to the anchor."""
+        """Write the posteriors into the state, in coordinates relative to the anchor."""
         scale = found.scale[:, None]
         mean = returned(found.mean[:, :, None] * scale, scales, self.features)[:, :, 0]
         mean[:, 0] += scales.level
         roots = found.doubtful_roots(state.weights[found.tried])
         root = returned(roots * scale, scales, self.features)
         information = -2.0 * np.log(np.einsum("kii->ki", found.inverse)).sum(axis=1)
+        # Arms without rewards have the last posterior.
         arms, place = state.regressions, np.full(state.weights.size, -1)
-        place[found.tried] = np.arange(
-            found.tried.size
-        )  # arms without rewards have the last posterior
+        place[found.tried] = np.arange(found.tried.size)
         arms.set_posteriors(mean[place], root[place])
         arms.information[:] = np.maximum(information, 0.0)[place]
         state.variance[:] = found.variance
 
 
 def discounted(state: AdaptiveState) -> AdaptiveState:
-    """Return the state with no arm's rewards counting as more than `MOST_EQUAL`."""
+    """Return the state with each arm's rewards counting as at most `MOST_EQUAL`."""
     result = state.copy()
-    part = np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0))
-    for field in (result.moments, result.square, result.above):
-        field *= part.reshape(-1, *[1] * (field.ndim - 1))
+    result.fade(np.minimum(1.0, MOST_EQUAL / np.maximum(state.weights, 1.0)))
     return result
 
 
@@ -401,13 +400,13 @@ def upper_roots(inverse: Floats, root: Floats) -> Floats:
 
 
 def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Floats) -> None:
-    """Move the noise to its fixed point: by the votes, of all arms together, and of each arm.
+    """Move the common noise and each arm's to their fixed point, in place.
 
-    Given are, of every arm with rewards, the squared error of its fit over V, and how many rewards
-    the fit has left to tell of the noise. If it has none, the noise stays.
+    `residual` has the squared errors of the fit of each tried arm, divided by V, and `left` its
+    number of rewards less the directions that they determine.
     """
     vote, total = 1.0 / (left + VOTE), left.sum()
-    if total == 0.0:  # sums that have faded to fewer rewards than they have determined directions
+    if total == 0.0:  # sums have faded to a weight below their determined directions
         return
     worth = NOISE_WORTH * np.exp(-total / (FIRM * max(left.size, 1)))
     by_vote = (worth * NOISE + (vote * residual).sum()) / (worth + (vote * left).sum())
@@ -423,11 +422,11 @@ def step_noise(state: AdaptiveState, tried: Integers, residual: Floats, left: Fl
 
 
 def arm_noise_worth(residual: Floats, left: Floats) -> float:
-    """Return how many rewards the common noise is worth for the noise of one arm.
+    """Return how many rewards the common noise is worth as a guess of an arm's noise.
 
-    With residuals in units of the common noise, an arm's has mean l τ and variance 2 l τ², where τ
-    is its noise and l = left. If τ varies by c between arms, the best linear estimate of it is
-    (residual + w)/(l + w) with w = 2(1 + c)/c, and c follows from how much residuals differ.
+    In units of the common noise, an arm's residual has mean l τ and variance 2 l τ², where τ is its
+    noise and l = left. If τ has the variance c between arms, the best linear estimate of it is
+    (residual + w)/(l + w) with w = 2(1 + c)/c; c is estimated from how much residuals differ.
     """
     sizes = left * (left + 2.0)
     guess = DIFFERENT_WORTH * sizes.mean()
@@ -444,10 +443,10 @@ def step_prior(
     determined: Floats,
     weight: float,
 ) -> None:
-    """Move τ₀², τ², ω² and the relevance of the features to their fixed point.
+    """Move τ₀², τ², ω² and the relevance of the features to their fixed point, in place.
 
-    Given are, of every arm with rewards and every coefficient, the squared mean of βₖ − b, and how
-    well it is determined; and the number of all rewards.
+    For every tried arm and coefficient, `squared` has the squared mean of βₖ − b, and `determined`
+    how well it is determined, from 0 to 1. `weight` is the number of all rewards.
     """
     worth = worth_of(weight, squared.size)
     by_slope, known = squared.sum(axis=0), np.maximum(determined.sum(axis=0), 0.0)
@@ -460,7 +459,7 @@ def step_prior(
     if not slopes.size:
         return
     state.slopes[0] = stepped(before, voted, (vote * free).sum(), guess, worth)
-    # The common part of each slope, in units of its prior ω²/τ², and how well it is determined.
+    # For each slope the squared common part over its prior ω²/τ², and how well it is determined.
     common = found.common[slopes] ** 2 * before / prior
     clear = np.maximum(1.0 - found.covariance.diagonal()[slopes] * before / prior, 0.0)
     vote = 1.0 / (clear.sum() + VOTE)
@@ -482,8 +481,8 @@ def belief_of_adaptive(model, state, context, arms, step, rng):  # type: ignore[
 
 @implements(predicted_belief, AdaptiveLinear)
 def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # type: ignore[no-untyped-def]
-    # Arms with the same history are equal to the last bit, so that chance decides between them and
-    # not rounding, which another unit of the features would change.
+    # Rounded, so that arms with equal histories are equal to the last bit: chance decides between
+    # them, not rounding errors, which would change with the units of the features.
     grain = GRAIN * np.sqrt(state.spread[0])
     kind, low, high, level = state.kind[0], state.low[0], state.high[0], state.level[0]
     for a in range(arms.size):
@@ -491,7 +490,7 @@ def predicted_belief_of_adaptive(model, state, mean, std, arms, step, rng):  # t
         mean[a] = np.rint(mean[a] / grain) * grain + state.anchor[0]
         std[a] = np.rint(std[a] / grain) * grain
     if not state.known[0]:
-        # All rewards were equal, and so are the means: arms that were never tried come first.
+        # All rewards were equal, and so are the means: arms without rewards come first.
         widest = largest_of(std)
         for a in range(arms.size):
             if state.moments[arms[a], 0, 0] == 0.0:
@@ -511,7 +510,7 @@ def update_adaptive(model, state, context, arm, reward):  # type: ignore[no-unty
 
 @compiled
 def anchored(state, context, reward):  # type: ignore[no-untyped-def]
-    """Return φ⁺ of a reward; give features that vary for the first time their prior, in place."""
+    """Return φ⁺ of a reward; activate features that vary for the first time, in place."""
     drop_anchor(state, reward, context)
     full = relative(state.anchor, context, reward)
     for j in range(1, full.size - 1):
@@ -522,7 +521,7 @@ def anchored(state, context, reward):  # type: ignore[no-untyped-def]
 
 @compiled
 def learn_posterior(state, arm, full):  # type: ignore[no-untyped-def]
-    """Learn a reward, in place; return its distance from the prediction, in deviations."""
+    """Update the posterior, in place; return the reward's distance from the mean, in deviations."""
     variance = state.variance[arm]
     surprise, spread = learn(state.regressions, arm, full[:-1], full[-1], variance)
     return surprise / np.sqrt(spread + variance)
@@ -530,7 +529,7 @@ def learn_posterior(state, arm, full):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_to_sums(state, arm, full):  # type: ignore[no-untyped-def]
-    """Add a reward to the sums, which the next refresh makes posteriors of, in place."""
+    """Add a reward to the sums, from which the next refresh computes posteriors, in place."""
     y = full[-1]
     if y != 0.0 and not state.known[0]:
         for k in range(state.above.size):
@@ -543,7 +542,7 @@ def add_to_sums(state, arm, full):  # type: ignore[no-untyped-def]
 
 @compiled
 def note_range(state, arm, y):  # type: ignore[no-untyped-def]
-    """Note what a reward, relative to the anchor, says of the kind of rewards, in place."""
+    """Update range and kind of the rewards by a reward relative to the anchor, in place."""
     low, high = state.low[0], state.high[0]
     if y != low and y != high and low != high:
         state.mixed[0] = True
@@ -558,9 +557,9 @@ def note_range(state, arm, y):  # type: ignore[no-untyped-def]
 
 @implements(forget, AdaptiveLinear)
 def forget_adaptive(model, state, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
+    """Let the sums of all arms fade; the prior is learned from what remains.
 
-    Until the next refresh, where that is exact, covariances are divided by the weight.
+    Covariances are divided by the weight until the next refresh, which computes them exactly.
     """
     for arm in range(state.regressions.pulls.size):
         fade_arm(state, arm, weight)

@@ -1,4 +1,4 @@
-"""One vector of coefficients per arm, one context per step, known noise."""
+"""Linear rewards: one vector of coefficients per arm, one context per step, known noise."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class ContextualLinear(GaussianPrior):
     """Arm k pays xᵀβₖ plus normal noise; the βₖ are independent and normal a priori.
 
     Given the history the arms stay independent, so the mean rewards at a context x are K
-    independent normals N(xᵀμₖ, xᵀΣₖx): policies draw those K numbers, not K vectors.
+    independent normals N(xᵀμₖ, xᵀΣₖx). Policies draw these K numbers, not K vectors.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Priors that are learned from the rewards, by empirical Bayes: what three models have in common.
+"""Priors learned from the rewards by empirical Bayes: the common part of three models.
 
-An observation of arm k has factors φ, and the first of them, v, have coefficients of the arm's own:
+A reward of arm k is linear in factors φ. The first of them, v, have coefficients of the arm's own:
 
     reward = θᵀφ + uₖᵀv + noise,    noise ~ N(0, σₖ²)
     θ  ~ N(0, Ω)                    shared by all arms (rewards centred)
@@ -19,29 +19,29 @@ Sₖ = Σ vφᵀ and Σ vy matter; the first columns of Sₖ are Σ vvᵀ. In co
 
     Mₖ = I + E^½ (Σ vvᵀ) E^½ / σₖ² = Lₖ Lₖᵀ,    Wₖ = Mₖ⁻¹,    gₖ = E^½ (Σ vy) / σₖ²           (1)
 
-the arm's own effect has, given θ, the covariance Wₖ. Once it is integrated out, all rewards tell of
-θ what a matrix R and a vector r say, for which each model has its formula. Whitened by Ω^½, θ has
+the arm's own effect has the covariance Wₖ, given θ. Once it is integrated out, the rewards enter
+the posterior of θ through a matrix R and a vector r, for which each model has a formula. Whitened
+by Ω^½, θ has the posterior
 
     N(BᵀB r, BᵀB),    BᵀB = (I + R)⁻¹                                                        (2)
 
-Every matrix that is factorised is I + (positive semidefinite), so collinear features and more
+Every matrix to be factorised is I + (positive semidefinite), so collinear features and more
 features than rewards do no harm.
 
-The variances are those that maximise the marginal likelihood, times a weak prior on each that is
-worth a few observations (the constants below). A refresh takes some steps of MacKay's (1992)
-fixed point
+The variances maximise the marginal likelihood times a weak prior on each of them, which is worth a
+few observations (the constants below). A refresh takes some steps of MacKay's (1992) fixed point
 
     variance ← (squared posterior means + worth · guess) / (well-determined directions + worth)  (3)
 
-where the well-determined directions are γ = Σ (1 − posterior variance / prior variance), and for
-the noise the n − γ that are left. The more rewards there are for each coefficient, the less the
-guess is worth, and nothing in the end.
+where the number of well-determined directions is γ = Σ (1 − posterior variance / prior variance),
+and for the noise the n − γ that are left. The more rewards there are for each coefficient, the less
+the guess is worth; in the end it is worth nothing.
 
-Nothing that was seen is kept but sums, relative to the first context and the first reward (the
-anchor). They add up over agents, fade by multiplication, and are standardised again at any time: an
-affine map of x and z maps φ linearly. Between refreshes, posteriors learn by rank-one updates. A
-refresh comes with 1.5 times as many rewards, some 35 times in a million, and is plain NumPy, all
-arms at once: it needs no compiling.
+Data are only kept as sums, relative to the first context and the first reward (the anchor). Sums of
+several agents add up, they fade by multiplication, and they can be standardised again at any time:
+an affine map of x and z maps φ linearly. Between refreshes, posteriors learn by rank-one updates.
+There is a refresh each time there are 1.5 times as many rewards, some 35 times in a million. It is
+plain NumPy, for all arms at once, and needs no compiling.
 
 References: MacKay (1992), "Bayesian interpolation"; Lindley and Smith (1972), "Bayes estimates for
 the linear model".
@@ -56,69 +56,68 @@ import numpy as np
 from tsucb.checks import LARGEST, flush_tiny
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, places_of, training_due
-from tsucb.models.regressions import set_spread
 from tsucb.models.state import MOST_REWARDS, State, array, sums
 from tsucb.numeric.arrays import Flags, Floats, copy_to
 from tsucb.numeric.stacks import inverse_roots
 
-# The guess before there is evidence, as shares of the variance V of the rewards.
-NOISE = 0.5  # noise: half of what is seen. Doubt is safe: an arm that may be noise is tried again.
-SLOPES = 0.25  # all slopes together: an arm's own part, and the same again for the common part
-LEVEL = 0.05  # of arms' levels. Small, or one unlucky reward condemns an arm in all contexts.
+# The guess of each variance before there is evidence, as a share of the variance V of the rewards.
+NOISE = 0.5  # Much noise is a safe guess: an arm whose rewards may be noise is tried again.
+SLOPES = 0.25  # All slopes of an arm's own together; the same again for the common part.
+LEVEL = 0.05  # The arms' levels. Small, or one unlucky reward condemns an arm in all contexts.
 
-# What the guess is worth.
-WORTH = 2.0  # of variances of coefficients, in directions, before any reward
-LASTING = 50.0  # rewards for each coefficient, after which the guess is worth a quarter of it
-NOISE_WORTH = 4.0  # of the noise, in rewards
-BALANCE = 1.0  # V counts every arm alike, an arm of n rewards with weight n / (n + 1)
+# What these guesses are worth.
+WORTH = 2.0  # directions, for variances of coefficients, before any reward
+LASTING = 50.0  # rewards per coefficient after which that is a quarter
+NOISE_WORTH = 4.0  # rewards, for the noise
+BALANCE = 1.0  # in V an arm with n rewards has the weight n / (n + BALANCE), so arms count alike
 
 # Limits.
 STEP = 10.0  # a variance changes at most by this factor per step
-LEAST_NOISE = 1e-8  # of V: rewards that are an exact function of the context
-LEAST, GREATEST = 1e-15, 1e9  # of any variance of coefficients, as a share of V
+LEAST_NOISE = 1e-8  # share of V; so small if rewards are an exact function of the context
+LEAST, GREATEST = 1e-15, 1e9  # limits of the variances of coefficients, as shares of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
-NO_VARIANCE = 1e-64  # of a feature; what varies less counts as constant
+NO_VARIANCE = 1e-64  # a feature with a smaller variance counts as constant
 JUMP = 1e4  # when V has changed by this factor, a refresh takes SETTLED steps
-GRAIN = 2.0**-36  # of the rewards' spread: arms that differ by less are equal
+GRAIN = 2.0**-36  # share of the rewards' spread; arms that differ by less are equal
 
 # When to refresh.
-FIRST = 6  # after each of the first rewards
-MORE = 0.5  # then with 1.5 times as many rewards
+FIRST = 6  # after each of this many rewards
+MORE = 0.5  # then after this share of more rewards
 GAP = 0.125  # but not before this many per coefficient: a refresh costs K p³, a decision K p²
-SETTLED = 30  # steps after which the variances depend on the sums alone
+SETTLED = 30  # steps after which the variances only depend on the sums
 
 
 class Learned(State):
-    """What was seen, relative to the anchor, and the prior as it is now.
+    """Sums over the rewards, relative to the anchor, and the prior as it is now.
 
-    K arms have q coefficients of their own; φ has P entries, and φ⁺ = (φ, reward − anchor's) one
-    more. Variances are shares of V.
+    K arms have q coefficients of their own; φ has P entries, and φ⁺ = (φ, reward − first reward)
+    has one more. Variances are shares of V.
     """
 
     moments: Floats = sums("arm", "own", "column")  # Σ v φ⁺ᵀ; [k, 0, 0] is the weight of arm k
     anchor: Floats = array("row", most=LARGEST, least=-LARGEST)  # first reward, then first features
     active: Flags = array("coefficient", dtype=bool)  # the constant, and features that have varied
-    levels: Floats = array(start=LEVEL, least=LEAST, most=GREATEST)  # of E, the constant's
-    slopes: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # of E, the features'
+    levels: Floats = array(start=LEVEL, least=LEAST, most=GREATEST)  # in E, of the constant
+    slopes: Floats = array(start=SLOPES, least=LEAST, most=GREATEST)  # in E, of every feature
     due: Floats = array(start=1.0, least=-MOST_REWARDS, most=MOST_REWARDS)  # rewards until refresh
     started: Flags = array(dtype=bool)  # whether there is an anchor
     spread: Floats = array(start=1.0, least=1e-100)  # V
-    known: Flags = array(dtype=bool)  # whether there was evidence of V
+    known: Flags = array(dtype=bool)  # whether two different rewards were seen, so that V is known
 
     @property
     def weights(self) -> Floats:
-        """What each arm has seen: the number of its rewards, unless they fade."""
+        """The number of each arm's rewards; less if they fade."""
         return self.moments[:, 0, 0]
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both; its posteriors are to be computed from them."""
+        """Return the state with the sums of both; the caller computes posteriors from them."""
         mine = {name: part for name, part in self._asdict().items() if isinstance(part, State)}
         result = super().merged(other._replace(**mine), base._replace(**mine))
         for name in mine:
             pulls = [getattr(state, name).pulls for state in (result, other, base)]
             pulls[0] += pulls[1] - pulls[2]
             if (pulls[0] < 0).any() or (result.weights < 0).any():
-                raise ValueError("the base has seen more than what was learned from it")
+                raise ValueError("the base has more rewards than the states that come from it")
         mend_products(result.moments[:, :, : result.moments.shape[1]])
         return result
 
@@ -131,14 +130,14 @@ class Learned(State):
 
 
 class LinearLearned(Learned):
-    """The same for rewards with normal noise."""
+    """`Learned` for models of rewards with normal noise, which is learned, too."""
 
     square: Floats = sums("arm", least=0.0)  # Σ (y − y₀)²
     noise: Floats = array(start=NOISE, least=LEAST_NOISE / 2, most=GREATEST)  # σ²
 
 
 def mend_products(matrices: Floats) -> None:
-    """Make sums Σ v vᵀ symmetric and their diagonals not negative, in place, after rounding."""
+    """Make sums Σ v vᵀ symmetric again after rounding, and their diagonals ≥ 0, in place."""
     matrices[:] = (matrices + matrices.swapaxes(-1, -2)) / 2
     diagonal = np.einsum("...ii->...i", matrices)
     np.maximum(diagonal, 0.0, out=diagonal)
@@ -162,8 +161,8 @@ class Scales(NamedTuple):
     centre: Floats  # mean of each feature; 0 for the constant, which is first
     inverse: Floats  # 1 / standard deviation; 0 for a feature that has not varied
     spread: float = 1.0  # V, the variance of the rewards; 1 while they are all equal
-    known: bool = False  # whether two different rewards are known
-    weight: float = 0.0  # of everything seen
+    known: bool = False  # whether there were two different rewards
+    weight: float = 0.0  # number of rewards, less if they fade
 
 
 def survey(totals: Floats, squares: Floats, votes: Any) -> Scales:
@@ -190,10 +189,10 @@ def reward_votes(state: LinearLearned) -> Floats:
 
 
 def standardised(values: Floats, scales: Scales, context: int) -> Floats:
-    """Return sums with φ⁺ along the last axis as those of standardised features and rewards.
+    """Return sums for standardised features and rewards, given those with φ⁺ on the last axis.
 
-    The first `context` features of a row are the context's; all by all others are the products,
-    if there are any.
+    The first `context` features of a row are the context's; each of them times each other feature
+    is a product in φ, if there are any.
     """
     centre, inverse = scales.centre, scales.inverse
     row, size, one = centre.size, values.shape[-1] - 1, values[..., :1]
@@ -211,7 +210,7 @@ def standardised(values: Floats, scales: Scales, context: int) -> Floats:
 
 
 def standardised_own(moments: Floats, scales: Scales) -> Floats:
-    """Return sums with v along the last axis but one as those of standardised features."""
+    """Return sums for standardised features, given those with v on the last axis but one."""
     q = moments.shape[-2]
     out = -scales.centre[:q, None] * moments[..., :1, :]
     out += moments
@@ -220,7 +219,7 @@ def standardised_own(moments: Floats, scales: Scales) -> Floats:
 
 
 def returned(values: Floats, scales: Scales, context: int) -> Floats:
-    """Return coefficients of standardised features, along the last axis but one, as those of φ."""
+    """Return coefficients of φ, given those of standardised features on the last axis but one."""
     centre, inverse = scales.centre, scales.inverse
     size, row = values.shape[-2], min(values.shape[-2], centre.size)
     out = np.empty(values.shape)
@@ -256,45 +255,51 @@ def shared_posterior(information: Floats, right: Floats) -> tuple[Floats, Floats
 
 
 def near(new: float, old: float) -> float:
-    """Return the new value, at most a factor STEP away from the old one."""
+    """Return the new value, or the nearest within a factor STEP of the old one."""
     return float(min(max(new, old / STEP), old * STEP))
 
 
 def worth_of(weight: float, coefficients: int) -> float:
-    """Return what the guess of a variance is worth, in directions, after this many rewards."""
+    """Return how many directions the guess of a variance is worth after this many rewards."""
     return WORTH / (1.0 + weight / (LASTING * max(coefficients, 1))) ** 2
 
 
 def stepped(old: float, squared: float, determined: float, guess: float, worth: float) -> float:
-    """Return a variance after the step (3), given squared means in its units, and their number."""
+    """Return a variance after the step (3), given squared means divided by it."""
     new = (squared * old + worth * guess) / (max(determined, 0.0) + worth)
     return min(max(near(new, old), LEAST), GREATEST)
 
 
 class LearnedPrior(Model):
-    """What the models share that learn their prior: when they do, and how sums are moved.
+    """The base class of models that learn their prior: when they do, and how sums are moved.
 
-    The first `context` features of a row are the context's. Of itself a model says
+    A model has the attribute `context`, the number of features in a row that are the context's, and
+    the methods
 
-    - `scales(state)`: the scales of all that was seen,
-    - `guess(state, scales)`: set the variances to the guess,
-    - `solve(state, scales)`: posteriors, whitened, that follow from sums and variances,
-    - `improve(state, scales, found)`: let these move the variances by a step,
-    - `install(state, scales, found)`: put them in place, relative to the anchor.
+    - `scales(state)`: return the scales of rewards and features,
+    - `guess(state, scales)`: set the variances to the guess, in place,
+    - `solve(state, scales)`: return the whitened posteriors that follow from sums and variances,
+    - `improve(state, scales, found)`: move the variances by a step, given these, in place,
+    - `install(state, scales, found)`: write these into the state, relative to the anchor.
     """
 
     @property
     def steps(self) -> int:
-        """How many steps the variances take at a refresh."""
+        """The number of steps that the variances take at a refresh."""
         return 1
 
     @property
+    def more(self) -> float:
+        """The share of more rewards after which the next refresh is due."""
+        return MORE
+
+    @property
     def solves_last(self) -> bool:
-        """Whether posteriors follow from the last step at once, and not from the one before it."""
+        """Whether a refresh solves again after the last step of the variances."""
         return True
 
     def refresh(self: Any, state: Any, steps: int) -> None:
-        """Standardise again, let the variances take steps, and put the posteriors in place."""
+        """Standardise again, move the variances by some steps, and install the posteriors."""
         scales = self.scales(state)
         if not (scales.known and state.known[0]):
             self.guess(state, scales)
@@ -310,21 +315,21 @@ class LearnedPrior(Model):
         if steps:
             state.due[0] = self.rewards_until_due(scales.weight)
 
-    def rewards_until_due(self, weight: float, more: float = MORE) -> float:
-        """Return after how many more rewards to refresh again, when the sums have this weight."""
+    def rewards_until_due(self, weight: float) -> float:
+        """Return after how many rewards the next refresh is due, given the weight of all so far."""
         if weight < FIRST:
             return 1.0
-        return max(math.ceil(more * weight), math.ceil(GAP * self.sizes()["coefficient"]))
+        return max(math.ceil(self.more * weight), math.ceil(GAP * self.sizes()["coefficient"]))
 
     def settle(self, state: Any) -> None:
-        """Put the posteriors in place that follow from the sums and the prior as it is."""
+        """Install the posteriors that follow from the sums, without learning the prior again."""
         if state.started[0]:
             self.refresh(state, 0)
         else:
             self.prior(state)
 
     def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
-        """Return a function that learns the priors of these states again."""
+        """Return a function that refreshes these states."""
 
         def train() -> None:
             for state in states:
@@ -333,7 +338,7 @@ class LearnedPrior(Model):
         return train
 
     def merged(self, first: Any, second: Any, base: Any) -> Any:
-        """Return the state of both histories; scales, noise and prior are learned from scratch."""
+        """Return the state after both histories; scales, noise and prior are learned again."""
         if not first.started[0]:
             first, second = second, first
         second, base = (self.moved(state, first.anchor) for state in (second, base))
@@ -344,7 +349,7 @@ class LearnedPrior(Model):
         return result
 
     def moved(self: Any, state: Any, anchor: Floats) -> Any:
-        """Return the state with the same sums, relative to another anchor."""
+        """Return the state with its sums relative to another anchor."""
         result = state.copy()
         if state.started[0]:
             shift = shift_by(state.anchor - anchor)
@@ -357,25 +362,25 @@ class LearnedPrior(Model):
 
 
 def shift_by(offset: Floats) -> Scales:
-    """Return scales relative to which rewards and features are greater by the offset."""
+    """Return scales with which `standardised` adds the offset to rewards and features."""
     return Scales(-offset[0], np.append(0.0, -offset[1:]), np.ones(offset.size))
 
 
 class ArmRegressions(LearnedPrior):
-    """Models with one regression per arm on (1, x), relative to the anchor."""
+    """The base class of models with one regression per arm on (1, x), relative to the anchor."""
 
     @property
     def context(self: Any) -> int:
-        """How many features a row has: all are the context's."""
+        """The number of features in a row, all of which are the context's."""
         return int(self.features)
 
     def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
-        """Return the constant and the features, with the reward behind them for columns."""
+        """Return the names of coefficients: the constant and the features; of columns, + reward."""
         row = ["constant", *places_of(places, self.context)]
         return {"coefficient": row, "own": row, "row": row, "column": [*row, "reward"]}
 
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the value at x = 0, and of every coefficient."""
+        """Return mean and standard deviation of the value at x = 0 and of each coefficient."""
         means, roots = state.regressions.by_arm()
         mean, root, anchor = means[arm].copy(), roots[arm].copy(), state.anchor
         mean[0] += anchor[0] - anchor[1:] @ mean[1:]
@@ -394,7 +399,7 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
 
 @compiled
 def drop_anchor(state, reward, row):  # type: ignore[no-untyped-def]
-    """Make the first reward and row of features the anchor, in place."""
+    """Make the first reward and its row of features the anchor, in place."""
     if not state.started[0]:
         state.started[0] = True
         state.anchor[0] = reward
@@ -403,7 +408,7 @@ def drop_anchor(state, reward, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def count_down(state, y):  # type: ignore[no-untyped-def]
-    """Count a reward, in place; the first that differs from the anchor's is due for a refresh."""
+    """Count down to the next refresh; the first reward unlike the anchor's makes it due at once."""
     state.due[0] -= 1.0
     if not state.known[0] and y != 0.0:
         state.due[0] = 0.0
@@ -411,7 +416,7 @@ def count_down(state, y):  # type: ignore[no-untyped-def]
 
 @compiled
 def relative(anchor, context, reward):  # type: ignore[no-untyped-def]
-    """Return φ⁺ = (1, x, y), context and reward being relative to the anchor's."""
+    """Return φ⁺ = (1, x, y), with context and reward relative to the anchor."""
     full = np.empty(anchor.size + 1)
     full[0] = 1.0
     for j in range(1, anchor.size):
@@ -422,7 +427,7 @@ def relative(anchor, context, reward):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_products(sums, full, weight):  # type: ignore[no-untyped-def]
-    """Add weight · φ⁺φ⁺ᵀ to sums that have some of its first rows, skipping what is zero."""
+    """Add weight · φ⁺φ⁺ᵀ to sums that have its first rows; skip rows that are zero."""
     for i in range(sums.shape[0]):
         if full[i] != 0.0:
             factor = weight * full[i]
@@ -432,12 +437,12 @@ def add_products(sums, full, weight):  # type: ignore[no-untyped-def]
 
 @compiled
 def activate(state, j, variance, z):  # type: ignore[no-untyped-def]
-    """Give all arms' coefficients of a feature that varies for the first time their prior.
+    """Write the prior of a feature that varies for the first time into all arms' posteriors.
 
-    No reward so far says anything about them, so they are independent of all others. The spread of
-    the feature is not known yet; the size of its first step serves until the next refresh.
+    No reward so far depends on its coefficients, so they are independent of all others. The spread
+    of the feature is not known yet; the size of its first step replaces it until the next refresh.
     """
     state.active[j] = True
     std = np.sqrt(state.spread[0] * variance) / abs(z)
     for k in range(state.moments.shape[0]):
-        set_spread(state.regressions, k, j, std)
+        state.regressions.root[k, j, j] = std

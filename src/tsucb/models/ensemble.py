@@ -1,8 +1,8 @@
-"""Any estimator with scikit-learn's `fit` and `predict`, made a model by the bootstrap.
+"""A model made of any estimator with scikit-learn's `fit` and `predict`, by the bootstrap.
 
-The state holds data and no estimators: rewards, how many of them the members in use were fitted to,
-and the key of all that is drawn. So no file has code in it, and members can be fitted again at any
-time. In memory they go with the array `EnsembleState.fitted`; see `Fits`.
+The state contains data and no estimators: rewards, how many of them the present members were fitted
+to, and the key from which all random numbers are drawn. So no file contains code, and members can
+be fitted again at any time. In memory the array `EnsembleState.fitted` carries them; see `Fits`.
 """
 
 import copy
@@ -35,19 +35,20 @@ def growth_factor(name: str, value: float) -> float:
 
 
 class EnsembleState(State):
-    """The rewards that an ensemble remembers, and which of them the members are fitted to."""
+    """The rewards that an ensemble remembers, and which of them its members are fitted to."""
 
     pulls: Integers = counts("arm")
     contexts: Floats = array("memory", "feature", least=-LARGEST, most=LARGEST)
     chosen: Integers = array("memory", dtype=np.int64, least=0)  # arms
     rewards: Floats = array("memory", least=-LARGEST, most=LARGEST)
     seen: Integers = counts()  # rewards so far
-    # The numbers of rewards and of arms that the members in use were fitted to.
+    # The numbers of rewards and of arms that the present members were fitted to.
     fitted: Fits = array(dtype=np.int64, least=0, most=MOST_REWARDS)
     fitted_arms: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)
-    # What members predict for arms they have not seen, in spreads of the rewards around their mean.
+    # What a member predicts for an arm that it has not seen: the rewards' mean plus this many of
+    # their standard deviations.
     offsets: Floats = array("arm", "member", least=-100.0, most=100.0)
-    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # of all that is drawn
+    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # of all random numbers
 
     @classmethod
     def blank(cls, sizes: Sizes) -> Self:
@@ -56,7 +57,7 @@ class EnsembleState(State):
         return state._replace(fitted=state.fitted.view(Fits))
 
     def check(self, rewards: int) -> None:
-        """Raise ValueError also for arms that do not exist, and for fits to rewards to come."""
+        """Raise ValueError also for unknown arms, and for fits to more rewards than there were."""
         super().check(rewards)
         arms = self.pulls.size
         if (self.chosen >= arms).any():
@@ -65,14 +66,14 @@ class EnsembleState(State):
             raise ValueError("members cannot be fitted to more rewards or arms than there are")
 
     def remember(self, x: Floats, arm: int, reward: float) -> None:
-        """Count a reward and put it into the memory, in place of the oldest."""
+        """Count a reward, and write it to the memory in place of the oldest."""
         place = int(self.seen[0]) % self.rewards.size
         self.contexts[place], self.chosen[place], self.rewards[place] = x, arm, reward
         self.pulls[arm] += 1
         self.seen[0] += 1
 
     def observations(self, last: int) -> Observations:
-        """Return copies of the remembered rewards before number `last`."""
+        """Return copies of the remembered rewards with numbers below `last`."""
         memory = self.rewards.size
         first = min(max(0, int(self.seen[0]) - memory), last)
         at = np.arange(first, last) % memory
@@ -80,15 +81,15 @@ class EnsembleState(State):
 
 
 class Ensemble(Model):
-    """A regression of your choice, fitted many times; what its members predict is the posterior.
+    """A regression of your choice, fitted many times; the members' predictions are the posterior.
 
-    Member m sees every reward Poisson(1) times, which is the bootstrap for data that come one by
-    one, and a few artificial rewards of every arm, without which members would agree on what none
-    has seen. A belief has one draw for each member: what it predicts for the arms.
+    Each member sees every reward Poisson(1) times, which is the bootstrap for data that come one by
+    one, and a few artificial rewards of every arm; without these, members would agree on arms that
+    none has seen. A belief has one draw for each member: its predictions for the arms.
 
     All members are fitted from scratch each time there are `growth` times as many rewards. With
-    `background=True` a thread fits them, and the last members decide until it is done; simulations
-    then depend on how long fits take, and are reproducible otherwise.
+    `background=True` a thread fits them, and the old members decide until it is done; simulations
+    then depend on how long fits take. Otherwise they are reproducible.
 
     Parameters
     ----------
@@ -101,23 +102,24 @@ class Ensemble(Model):
     features
         d, the length of a context.
     shared
-        One estimator for all arms, with the arm among its features, as K columns of 0 and 1 behind
-        the context: for forests and boosting, where arms have something in common. By default every
-        arm has estimators of its own, which linear regressions need.
+        Whether one estimator learns all arms, with the arm as K further features of 0 and 1 behind
+        the context: for forests and boosting, if arms have something in common. By default every
+        arm has its own estimators, which linear regressions need.
     interval, growth
-        Refit at multiples of `interval` rewards, when there are `growth` times as many as before.
+        Refit at multiples of `interval` rewards, when there are `growth` times as many as at the
+        last fit.
     memory
-        Rewards kept to fit to; beyond it, the oldest are forgotten.
+        The number of rewards to remember; beyond it, the oldest are forgotten.
     initial_pulls
         How often every arm is pulled before the policy decides.
     artificial
-        The number of artificial rewards per arm and member, at contexts that were seen, drawn from
-        a normal with the mean and spread of all rewards.
+        The number of artificial rewards per arm and member, at contexts of remembered rewards,
+        drawn from a normal law with the mean and standard deviation of all rewards.
     incremental
-        Call `partial_fit(X, y)` with `interval` rewards at a time instead of `fit`; always True for
-        an estimator without `fit`.
+        Whether to call `partial_fit(X, y)` with `interval` rewards at a time instead of `fit`;
+        always True for an estimator without `fit`.
     background
-        Refit in a thread.
+        Whether to refit in a thread.
 
     >>> from sklearn.linear_model import Ridge
     >>> model = Ensemble(Ridge(), members=5, features=1)
@@ -149,7 +151,7 @@ class Ensemble(Model):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Raise TypeError for what is no regression; take a copy of the estimator."""
+        """Raise TypeError if the estimator is no regression; copy it."""
         estimator = values["estimator"]
         values["incremental"] |= not hasattr(estimator, "fit")
         needed = ("partial_fit" if values["incremental"] else "fit", "predict")
@@ -168,7 +170,7 @@ class Ensemble(Model):
         values["description"] = in_words(estimator)
 
     def described(self) -> dict[str, Any]:
-        """Return the settings as a file has them: the estimator in words."""
+        """Return the settings for a file, with the estimator as text."""
         return self.settings() | {"estimator": self.description}
 
     def sizes(self) -> dict[str, int]:
@@ -176,14 +178,14 @@ class Ensemble(Model):
         return {"memory": self.memory, "feature": self.features, "member": self.members}
 
     def prior(self, state: EnsembleState, rng: np.random.Generator | None = None) -> None:
-        """Draw what members predict before any data, in place; without `rng` always the same."""
+        """Draw the members' predictions before any data, in place; without `rng` the same ones."""
         rng = np.random.default_rng(0) if rng is None else rng
         state.offsets[:] = rng.standard_normal(state.offsets.shape)
         state.key[:] = rng.integers(0, 2**32, size=2, dtype=np.uint32)
 
     def extend(self, state: EnsembleState, arms: int) -> EnsembleState:
         """Return a state with further arms at the end, each with the prior."""
-        # From a stream of its own, determined by the state's.
+        # The seed depends on the state, so equal states are extended alike.
         rng = np.random.default_rng([*state.key, state.pulls.size, arms])
         return state.joined(self.start(arms, rng))
 
@@ -196,7 +198,7 @@ class Ensemble(Model):
         step: int | None = None,
         rng: np.random.Generator,
     ) -> Belief:
-        """Return what the members predict for the available arms; see `Model.belief`."""
+        """Return the members' predictions for the available arms; see `Model.belief`."""
         count = state.pulls.size
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
         x = self.check_context(context, count)
@@ -207,7 +209,7 @@ class Ensemble(Model):
     def update(
         self, state: EnsembleState, context: ArrayLike | None, arm: ArrayLike, reward: ArrayLike
     ) -> None:
-        """Learn from one reward or many, refitting when it is due; see `Model.update`."""
+        """Learn from one reward or many, and refit when it is due; see `Model.update`."""
         for x, a, y in zip(*self.observations(state, context, arm, reward), strict=True):
             state.remember(x, int(a), float(y))
             use_background_fit(state)
@@ -215,14 +217,14 @@ class Ensemble(Model):
                 refit(self, state)
 
     def training_due(self, state: EnsembleState) -> bool:
-        """Return False: `update` itself refits, so that callers need not."""
+        """Return False, because `update` itself refits."""
         return False
 
 
 def latest_members(model: Ensemble, state: EnsembleState) -> Members | None:
     """Return the newest members of a state; None before the first fit.
 
-    Where there are none, as after loading a file, they are fitted again to the same data.
+    If the members are missing, as after loading a file, fit them again to the same data.
     """
     fits, rewards = state.fitted, int(state.fitted[0])
     if fits.job is not None and fits.job.members is not None:
@@ -237,7 +239,7 @@ def latest_members(model: Ensemble, state: EnsembleState) -> Members | None:
 
 
 def use_background_fit(state: EnsembleState) -> None:
-    """Replace the members of a state by those fitted in the background, if that is over."""
+    """Replace a state's members by those fitted in the background, if these are done."""
     job = state.fitted.job
     if job is None or not job.over:
         return
@@ -254,13 +256,13 @@ def use_background_fit(state: EnsembleState) -> None:
 
 
 def use(state: EnsembleState, members: Members) -> None:
-    """Make these the members of a state."""
+    """Make these the state's members, in place."""
     state.fitted[0], state.fitted_arms[0] = members.rewards, members.arms
     state.fitted.members, state.fitted.job = members, None
 
 
 def refit_is_due(model: Ensemble, state: EnsembleState) -> bool:
-    """Return whether there are enough more rewards than at the last fit, and none is under way."""
+    """Return whether there are enough rewards since the last fit, and no fit is under way."""
     job = state.fitted.job
     if job is not None and not job.over:
         return False
@@ -270,7 +272,7 @@ def refit_is_due(model: Ensemble, state: EnsembleState) -> bool:
 
 
 def refit(model: Ensemble, state: EnsembleState) -> None:
-    """Fit the members to all rewards, or begin to do so in the background."""
+    """Fit the members to all rewards; in the background, only start the fit."""
     last = int(state.seen[0]) // model.interval * model.interval
     data, before = state.observations(last), latest_members(model, state)
     work = functools.partial(fit, model, state.key.copy(), data, state.pulls.size, before)
@@ -281,7 +283,7 @@ def refit(model: Ensemble, state: EnsembleState) -> None:
 
 
 def in_words(estimator: Any) -> str:
-    """Return an estimator in words that are the same in every process.
+    """Return an estimator as text that is the same in every process.
 
     >>> in_words(re.compile("a"))
     "Pattern re.compile('a')"

@@ -1,4 +1,4 @@
-"""The members of an ensemble: fit them to bootstrap samples, keep them, predict with them."""
+"""The members of an ensemble: fit them to bootstrap samples, store them, predict with them."""
 
 import copy
 import os
@@ -15,12 +15,12 @@ from tsucb.numeric.arrays import Floats, Integers
 if TYPE_CHECKING:
     from tsucb.models.ensemble import Ensemble
 
-MOST_PREDICTION = 1e100  # a belief then has finite moments
-ALL = -1  # stands for all arms, where they share an estimator
+MOST_PREDICTION = 1e100  # with smaller predictions the moments of a belief are finite
+ALL = -1  # replaces the arm if all arms share an estimator
 
 
 class Observations(NamedTuple):
-    """Rewards number `first` to `last` − 1, in their order, with their contexts and arms."""
+    """Rewards with the numbers `first` to `last` − 1, with their contexts and arms."""
 
     first: int
     last: int
@@ -32,16 +32,16 @@ class Observations(NamedTuple):
 class Members(NamedTuple):
     """Fitted estimators, and what they were fitted to."""
 
-    estimator: Any  # of the model, of which all are copies
-    rewards: int  # how many there were
-    arms: int  # how many there were
+    estimator: Any  # the model's; all members are copies of it
+    rewards: int  # number of rewards
+    arms: int  # number of arms
     level: float  # mean of the rewards
     spread: float  # standard deviation of the rewards
-    fitted: list[dict[int, Any]]  # of each member, for every arm that it has seen, or for `ALL`
+    fitted: list[dict[int, Any]]  # each member's estimators: by arm that it has seen, or for `ALL`
 
 
 class Job:
-    """A fit in a thread of its own, which does not keep the process from ending.
+    """A fit in a daemon thread, which does not keep the process from ending.
 
     Parameters
     ----------
@@ -60,25 +60,24 @@ class Job:
         self.thread.start()
 
     def run(self, work: Callable[[], Members]) -> None:
-        """Do the work, and keep the members or the error."""
+        """Do the work; store the members or the error."""
         try:
             self.members = work()
-        except Exception as error:  # the next reward warns of it
+        except Exception as error:  # `use_background_fit` warns of it
             self.error = error
 
     @property
     def over(self) -> bool:
-        """Whether it has succeeded or failed, or its thread has stayed with a parent process."""
+        """Whether the fit has succeeded or failed, or its thread belongs to a parent process."""
         done = self.members is not None or self.error is not None
         return done or self.process != os.getpid()
 
 
 class Fits(np.ndarray[Any, np.dtype[np.int64]]):
-    """An array that has the fitted members with it, and gives them to its copies.
+    """An array with the fitted members as an attribute, which its copies get, too.
 
-    So all copies of a state share its members until one of them is fitted again, and members are
-    freed with the last state that uses them. An array from a file, or from another process, has
-    none.
+    So copies of a state share its members until one of them is fitted again, and members are freed
+    with the last state that uses them. An array from a file or from another process has none.
     """
 
     members: Members | None
@@ -92,7 +91,7 @@ def fit(
     model: "Ensemble", key: NDArray[np.uint32], data: Observations, arms: int,
     before: Members | None,
 ) -> Members:  # fmt: skip
-    """Fit all members to the data; with `partial_fit`, go on from the members before."""
+    """Fit all members to the data; with `partial_fit`, continue from the members `before`."""
     fitted: list[dict[int, Any]] = [{} for _ in range(model.members)]
     first, size = 0, max(len(data.rewards), 1)
     if not model.incremental:
@@ -104,7 +103,7 @@ def fit(
         fitted, first = copy.deepcopy(before.fitted), before.rewards - data.first
     members = Members(model.estimator, data.last, arms, level, spread, fitted)
     for m, member in enumerate(fitted):
-        # A reward counts the same at every fit, as its number is drawn at the same place.
+        # The same at every fit: the n-th number drawn is for the n-th reward.
         times = np.random.default_rng([*key, m]).poisson(1.0, data.last)[data.first :]
         seed = [*key, m, data.last]
         rng = np.random.default_rng(seed)
@@ -117,12 +116,12 @@ def fit_member(
     model: "Ensemble", members: Members, member: dict[int, Any], data: Observations, part: slice,
     times: Integers, seed: list[int], rng: np.random.Generator,
 ) -> None:  # fmt: skip
-    """Fit one member to a part of the data, each reward `times` times, and to artificial rewards.
+    """Fit one member to a part of the data, with each reward `times` times.
 
-    Artificial ones are added at the first fit of an estimator.
+    At the first fit of an estimator, add artificial rewards.
     """
     contexts, chosen, rewards = data.contexts[part], data.chosen[part], data.rewards[part]
-    # Drawn for every arm, so that an arm's do not depend on which others were seen.
+    # Drawn for every arm, so that an arm's numbers do not depend on which others were seen.
     extra = np.repeat(np.arange(members.arms), model.artificial)
     places = rng.integers(len(rewards), size=extra.size)
     drawn = rng.normal(members.level, members.spread, size=extra.size)
@@ -134,7 +133,7 @@ def fit_member(
             new = slice(None) if a == ALL else extra == a
             x = np.concatenate((x, contexts[places[new]]))
             arm, y = np.concatenate((arm, extra[new])), np.concatenate((y, drawn[new]))
-        if len(y):  # by chance a member may have no reward of this arm
+        if len(y):  # by chance a member may see no reward of this arm
             if a not in member:
                 member[a] = seeded_copy(model.estimator, [*seed, a + 1])
             call = member[a].partial_fit if model.incremental else member[a].fit
@@ -142,20 +141,20 @@ def fit_member(
 
 
 def moments(rewards: Floats) -> tuple[float, float]:
-    """Return mean and standard deviation; 1 for the latter where all are equal."""
-    if not rewards.size:  # all that members were fitted to may be forgotten by now
+    """Return mean and standard deviation of rewards; 1 for the latter if all are equal."""
+    if not rewards.size:  # all rewards that members were fitted to may be forgotten by now
         return 0.0, 1.0
     spread = float(rewards.std())
     return float(rewards.mean()), spread if spread > 0 else 1.0
 
 
 def with_arm(contexts: Floats, arm: Integers, arms: int) -> Floats:
-    """Return contexts with K more columns, of which that of the arm is 1 and the others are 0."""
+    """Return contexts with K more columns: 1 in the column of the arm, 0 in the others."""
     return np.hstack((contexts, np.equal.outer(arm, np.arange(arms))))
 
 
 def seeded_copy(estimator: Any, seed: list[int]) -> Any:
-    """Return a copy of the estimator with its parameters called `random_state` set."""
+    """Return a copy of the estimator with its `random_state` parameters set."""
     own = copy.deepcopy(estimator)
     names = own.get_params() if hasattr(own, "get_params") else {}
     states = [name for name in names if name.split("__")[-1] == "random_state"]
@@ -180,7 +179,7 @@ def attempt(model: "Ensemble", call: Callable[..., Any], *given: Any) -> Any:
 def predictions(
     model: "Ensemble", members: Members | None, offsets: Floats, x: Floats, arms: Integers
 ) -> Floats:
-    """Return every member's prediction for every one of the arms, (M, n)."""
+    """Return each member's predictions for the arms at the context x, (M, n)."""
     if members is None:
         return np.ascontiguousarray(offsets[arms].T)
     draws: Floats = members.level + members.spread * offsets[arms].T

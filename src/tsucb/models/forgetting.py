@@ -1,9 +1,9 @@
 """Let old rewards count less, without ever losing the prior.
 
-After forgetting with factor γ, a posterior p is replaced by p^γ · prior^(1−γ), normalised. Every
-model here is an exponential family, so its natural parameters are averaged with the prior's: an
-observation n rewards old weighs γⁿ, and what is never observed again returns to the prior instead
-of becoming improper, as it would if its precision were just multiplied by γ.
+Forgetting with factor γ replaces a posterior p by p^γ · prior^(1−γ), normalised. Every model here
+is an exponential family, so its natural parameters are averaged with the prior's. An observation n
+rewards ago has the weight γⁿ, and an arm that is never observed again returns to the prior. (If
+precisions were just multiplied by γ, its posterior would become improper.)
 
 Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
@@ -17,20 +17,20 @@ from tsucb.checks import between
 from tsucb.compiler import implements, offers
 from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import Model, belief, forget, training_due, update
-from tsucb.models.structure import leaves, refilled
+from tsucb.models.structure import map_arrays
 
 
 class Forgetting(Model):
-    """Any model, with every reward making all earlier ones count γ times as much.
+    """Any model, with earlier rewards counting γ times as much after every reward.
 
-    All arms forget at every reward, exactly. In `ContextualLinear` and `NIGLinear` that takes O(d)
-    an arm, and O(d³) for the arm that was played; see `tsucb.models.spectral`.
+    All arms forget at every reward, exactly. In `ContextualLinear` and `NIGLinear` this takes O(d)
+    for each arm, and O(d³) for the arm that was played; see `tsucb.models.spectral`.
 
     Parameters
     ----------
     model
-        What forgets: any of `tsucb.models` but `NeuralLinear`, or a model of your own that
-        implements `forget`.
+        Any model of `tsucb.models` but networks, ensembles and `HashedLinear`, or a model of your
+        own that implements `forget`.
     gamma
         γ: 0.999 remembers about the last 1,000 rewards.
 
@@ -58,18 +58,17 @@ class Forgetting(Model):
         return self.fadable(self.model.start(arms, rng))
 
     def extend(self, state: Any, arms: int) -> Any:
-        """Return a state with further arms at the end, which have nothing to forget yet."""
+        """Return a state with further arms at the end, each with the prior."""
         return self.fadable(self.model.extend(state, arms))
 
     def fadable(self, state: Any) -> Any:
-        """Return a state of the model whose counts can fade, and its posteriors at little cost."""
+        """Return the state with counts as floats, and posteriors in a form that fades fast."""
         if isinstance(self.model, GaussianPrior):
             state = self.model.fading(state)
-        arrays = (x.astype(np.float64) if x.dtype == np.int64 else x for x in leaves(state))
-        return refilled(state, arrays)
+        return map_arrays(lambda x: x.astype(np.float64) if x.dtype == np.int64 else x, state)
 
     def widened(self, features: Any) -> "Forgetting":
-        """Return the model for contexts with more features, which forgets alike."""
+        """Return the model for contexts with more features, with the same γ."""
         return Forgetting(self.model.widened(features), self.gamma)
 
     def widen(self, state: Any, features: Any, places: Any = None) -> Any:
@@ -77,8 +76,8 @@ class Forgetting(Model):
         return self.fadable(self.model.widen(state, features, places))
 
 
-def _as_the_model(name: str) -> Any:
-    """Return a property that is the model's attribute or method of this name."""
+def _of_the_model(name: str) -> Any:
+    """Return a property that reads this attribute or method of the inner model."""
     return property(lambda self: getattr(self.model, name), doc=f"The model's `{name}`.")
 
 
@@ -86,16 +85,16 @@ for name in (
     "changes", "check_rewards", "check_state", "coefficients", "context_shape", "initial_pulls",
     "largest", "parameter_names", "release", "trainer", "trains",
 ):  # fmt: skip
-    setattr(Forgetting, name, _as_the_model(name))
+    setattr(Forgetting, name, _of_the_model(name))
 
 
 def can_forget(model: type) -> bool:
-    """Return whether a class of models is compiled and implements `forget`."""
+    """Return whether a class of models has compiled implementations, also of `forget`."""
     return all(offers(function, model) for function in (belief, update, forget))
 
 
 def without_forgetting(model: Any) -> Any:
-    """Return the model that forgets, or the model itself if it does not."""
+    """Return the model inside `Forgetting`, or the model itself if it does not forget."""
     return model.model if isinstance(model, Forgetting) else model
 
 

@@ -1,4 +1,4 @@
-"""Models whose coefficients are normal a priori, with a mean and a covariance that a user sets."""
+"""The base class of models with a normal prior whose mean and covariance the user sets."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ from tsucb.numeric.arrays import Floats, Integers
 
 
 class GaussianPrior(Model):
-    """What `ContextualLinear`, `NIGLinear` and `Linear` share.
+    """The base class of `ContextualLinear`, `NIGLinear` and `Linear`.
 
-    A model has the fields `features`, `prior_mean`, and `prior_covariance` or `prior_precision`,
-    each a number, a vector or a matrix, and derives two: `prior_root`, the lower Cholesky root of
-    the covariance (d, d), and `prior_std`, the smallest standard deviation in any direction.
+    A model has the field `features`, and `prior_mean` and `prior_covariance` (or `prior_precision`)
+    as numbers, vectors or matrices. It derives `prior_root`, the lower Cholesky root of the
+    covariance (d, d), and `prior_std`, the smallest standard deviation in any direction.
     """
 
     merges = True
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Complete the fields of the prior, in place."""
+        """Check the fields of the prior, and compute the derived ones, in place."""
         d, name = values["features"], "prior_precision"
         mean = floats("prior_mean", values["prior_mean"])
         if mean.shape not in ((), (d,)) or not np.isfinite(mean).all():
@@ -46,12 +46,12 @@ class GaussianPrior(Model):
             )
 
     def prior(self: Any, state: Any, rng: np.random.Generator | None = None) -> None:
-        """Give all regressions the prior, in place."""
+        """Write the prior into all regressions, in place."""
         regressions = getattr(state, "regressions", state)
         regressions.set_posteriors(self.prior_mean, triangular(self.prior_root))
 
     def fading(self, state: Any) -> Any:
-        """Return a state whose regressions, if they have no data yet, are those that fade."""
+        """Return the state with `Regressions`, which must be without data, as `Spectral`."""
         if isinstance(state, Regressions):
             return Spectral.of(state)
         if isinstance(getattr(state, "regressions", None), Regressions):
@@ -59,7 +59,7 @@ class GaussianPrior(Model):
         return state
 
     def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-        """Return the moments of the arms' rewards at many contexts."""
+        """Return means and standard deviations of the arms at many contexts."""
         return predict_many(getattr(state, "regressions", state), contexts, arms)
 
 

@@ -1,33 +1,33 @@
-"""One coefficient per arm and hashed column, of which a context has few: a diagonal posterior.
+"""One coefficient per arm and hashed column, with a diagonal posterior, for sparse contexts.
 
-A row is what compiled code takes as any other context, a vector of numbers: column, value, column,
-value, … . A value of 0 is none, so a row can be made longer by zeros. Column 0 is the arm's
-constant, which need not be among them.
+A row is a vector of pairs (column, value, column, value, …), which compiled code takes like any
+other context. A value of 0 means that the column is absent, so a row can be padded with zeros.
+Column 0 is the arm's constant, which need not be in a row.
 
-Everything is in units of the noise, as for `NIGLinear`: coefficient j of an arm is believed to be
-N(μⱼ, σ²uⱼ) with 1/uⱼ = 1/ρ + Pⱼ, where ρ is its prior variance and Pⱼ the precision that data gave
-it. A reward y at x updates all of them together as Bayes' rule has it, and what is then correlated
-is taken to be independent, with the same means and variances (Opper 1998):
+Everything is in units of the noise, as in `NIGLinear`: the posterior of an arm's coefficient j is
+N(μⱼ, σ²uⱼ) with 1/uⱼ = 1/ρ + Pⱼ, where ρ is the prior variance and Pⱼ the precision from data. A
+reward y at x updates all coefficients by Bayes' rule. Their correlations are then dropped; means
+and variances stay (Opper 1998):
 
     s = 1 + Σ xⱼ²uⱼ        e = y − Σ xⱼμⱼ        μⱼ ← μⱼ + uⱼxⱼe/s        Pⱼ ← Pⱼ + xⱼ²/(s − xⱼ²uⱼ)
 
-What the other coefficients leave open counts as noise, so no coefficient learns too much from one
-reward. As only u, not μ, depends on ρ, the prior can change at any time.
+The uncertainty about the other coefficients counts as noise, so no coefficient learns too much from
+one reward. As only u depends on ρ, not μ, the prior can change at any time.
 
-A column that always has the value a cannot be told from the constant, and apart both would soon
-look certain. So columns that had one value at all of the first 20 rewards are anchored: from then
-on x is relative to a, and the constant stands for them as well. If such a column varies later, even
-by not being in a row, what columns that varied earlier are worth says nothing of its coefficient:
-all of an arm's mean reward may be due to it. So ν²/(n + 1), the share of one of n anchored columns
-in the mean square of rewards ν², counts as one observation of (βa)². A reward at which anchored
-columns varied is another: how much larger the square of its error was than without them. It counts
-for the part of the prediction's variance that is due to them. The mean of these observations is the
-prior variance in units of a, and never less than that of other columns.
+A column that always has the value a cannot be told from the constant; with separate coefficients
+both would soon look certain. So columns with the same value at all of the first 20 rewards are
+anchored: from then on x is relative to a, and the constant includes their effect. If such a column
+varies later, even by being absent, the prior variance of other columns says nothing about its
+coefficient β: all of an arm's mean reward may be due to it. So ν²/(n + 1), the share of one of n
+anchored columns in the mean square of rewards ν², counts as one observation of (βa)². Each reward
+at which anchored columns varied is another: the increase of its squared error over the expected one
+without them, weighted by their part of the prediction's variance. The mean of these observations
+is the prior variance in units of a, and never less than that of other columns.
 
-σ² and ρ come from how well rewards were predicted before they were seen. With the sums E of e²/s,
-and T of the same if every arm had its constant only, recent rewards counting more, σ² is E per
-reward, and T/E − 1 the ratio of signal to noise R; ρ is R over the mean of Σ xⱼ². As coefficients
-that share their credit look more certain apart than they are together, R is kept below 1.
+σ² and ρ are estimated from how well rewards were predicted. With the sum E of e²/s, and the sum T
+of the same if every arm only had its constant (recent rewards count more in both), σ² is E per
+reward, the ratio of signal to noise is R = T/E − 1, and ρ is R over the mean of Σ xⱼ². Coefficients
+that share their credit look more certain apart than they are together, so R is kept below 1.
 """
 
 from collections.abc import Sequence
@@ -43,30 +43,30 @@ from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, full, take
 
-MEAN, PRECISION = range(2)  # places in the last axis of `HashedState.columns`
-COLUMN, VALUE = range(2)  # and of `HashedState.anchors`
+MEAN, PRECISION = range(2)  # places on the last axis of `HashedState.columns`
+COLUMN, VALUE = range(2)  # places on the last axis of `HashedState.anchors`
 
 MOST_BITS = 24  # 2²⁴ columns of ten arms take 2.7 GB
 MOST_ROW = 2**20
 
-CONSTANT = 1.0  # prior precision of an arm's constant: as if it had paid the mean reward once
-FIRST_RATIO, CAUTION = 0.5, 100.0  # R before any reward, and the rewards that it counts for
-LEAST_RATIO, MOST_RATIO = 0.02, 1.0
-RECENT = 200.0  # after i more, the n-th reward counts ((n + 200)/(n + i + 200))²
-LEAST_NOISE = 1e-12  # of the rewards' variance
+CONSTANT = 1.0  # prior precision of an arm's constant: as if the arm had paid the mean reward once
+FIRST_RATIO, CAUTION = 0.5, 100.0  # the guess of R, and the rewards that the guess is worth
+LEAST_RATIO, MOST_RATIO = 0.02, 1.0  # limits of R
+RECENT = 200.0  # after i more rewards, the n-th has the weight ((n + 200)/(n + i + 200))²
+LEAST_NOISE = 1e-12  # share of the rewards' variance
 MOST_ERROR = 2 * LARGEST  # two rewards are never further apart
-MOST_EFFECT = LARGEST**2  # what one reward may add to `effect`, so that it can be saved
-SETTLED = 20.0  # rewards: of columns that are 0 in half of the rows, 1 in 500,000 is anchored
+MOST_EFFECT = LARGEST**2  # the most that one reward adds to `effect`, so that the sum stays finite
+SETTLED = 20.0  # rewards; of columns that are 0 in half of the rows, 1 in 500,000 is anchored
 
 
 class HashedState(State):
-    """What is believed of K arms and D columns.
+    """The posterior of K arms and D columns.
 
-    All that a context needs of a column lies side by side in `columns`, every μⱼ and Pⱼ. An arm's
-    column 0 is relative to the mean of all rewards. In `weight`, `error` (E) and `spread` (T)
-    recent rewards count more. The first entries of `anchors` are the columns that never varied in
-    the first rewards, and their values; there are `anchored` of them. `place` says of every column
-    which of these it is, counted from 1.
+    `columns` has for each column the μⱼ and Pⱼ of all arms side by side, as a decision reads them.
+    An arm's column 0 is relative to the mean of all rewards. In `weight`, `error` (E) and `spread`
+    (T) recent rewards count more. The first `anchored` rows of `anchors` are the columns that did
+    not vary in the first rewards, with their values; `place` has each column's row, counted from 1,
+    or 0.
     """
 
     pulls: Integers = counts("arm")
@@ -77,18 +77,18 @@ class HashedState(State):
     place: Floats = array("column", least=0.0)
     anchored: Floats = array(least=0.0)
     level: Floats = array()  # the mean of all rewards
-    learned: Floats = array(least=0.0, most=MOST_REWARDS)
-    size: Floats = array(least=0.0)  # the sum of Σ xⱼ²
+    learned: Floats = array(least=0.0, most=MOST_REWARDS)  # number of rewards
+    size: Floats = array(least=0.0)  # the sum of Σ xⱼ² over rewards
     weight: Floats = array(least=0.0, most=MOST_REWARDS)
     error: Floats = array(least=0.0)
     spread: Floats = array(least=0.0)
-    # Of the rewards at which anchored columns varied: the sum of their weights, and the weighted
-    # sum of their observations of (βa)².
+    # Over rewards at which anchored columns varied: the sum of weights, and the weighted sum of
+    # observations of (βa)².
     varied: Floats = array(least=0.0, most=MOST_REWARDS)
     effect: Floats = array()
 
     def check(self, rewards: int) -> None:
-        """Raise ValueError also for negative precisions, and for more rewards than there were."""
+        """Raise ValueError also for negative precisions, wrong anchors, and too many rewards."""
         super().check(rewards)
         if (self.columns[:, :, PRECISION] < 0).any():
             raise ValueError("precisions must not be negative")
@@ -102,16 +102,16 @@ class HashedState(State):
         ):
             raise ValueError("anchors and the places of their columns must match")
         if self.learned[0] > rewards or not self.weight[0] <= max(self.learned[0], 1.0):
-            raise ValueError("more rewards were counted than learned")
+            raise ValueError("learned and weight must not exceed the number of rewards")
 
 
 class HashedLinear(Model):
     """Linear rewards of very many features, of which a context has few; nothing else to set.
 
-    An agent with this model reads dictionaries and rows of tables as they come: every category, and
-    every number, standardised by what was seen, has the column that its hash says, out of 2^bits.
-    Coefficients are independent a posteriori, which is an approximation: the page on sparse
-    contexts says when it fails. Noise and prior are learned.
+    An agent with this model reads dictionaries and rows of tables as they come. Every category, and
+    every number (which is standardised), is hashed to one of 2^bits columns. Coefficients are
+    independent a posteriori, which is an approximation: the page on sparse contexts says when it
+    fails. Noise and prior are learned.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ class HashedLinear(Model):
     crossed
         Whether all pairs of features have columns, too.
     features
-        For rows that were laid out before: twice the number of columns that they name, with the
-        values, (column, value, column, value, …). 0: an agent reads contexts as they come.
+        The length of a context, if contexts are rows of pairs (column, value, column, value, …); 0
+        if an agent is to read contexts as they come.
 
     >>> import numpy as np
     >>> model = HashedLinear(bits=8, features=4)
@@ -142,7 +142,7 @@ class HashedLinear(Model):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Raise ValueError for more columns than can be, or half a pair."""
+        """Raise ValueError for too many bits, or rows that are too long or of odd length."""
         if values["bits"] > MOST_BITS:
             raise ValueError(f"bits must be from 1 to {MOST_BITS}, but it is {values['bits']}")
         if values["features"] % 2 or values["features"] > MOST_ROW:
@@ -152,7 +152,7 @@ class HashedLinear(Model):
             )
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of columns. Memory is used up only as columns are."""
+        """Return the number of columns; memory is only used for columns that are."""
         return {"column": 2**self.bits}
 
     def widened(self, features: int) -> "HashedLinear":
@@ -160,26 +160,26 @@ class HashedLinear(Model):
         return HashedLinear(self.bits, self.crossed, features)
 
     def widen(self, state: HashedState, features: int, places: Any = None) -> HashedState:
-        """Return the same state: it does not depend on how long rows are."""
+        """Return the state itself, which does not depend on the length of rows."""
         return state
 
     def coefficients(self, state: HashedState, arm: int) -> tuple[Floats, Floats]:
-        """Return those of the constant alone: columns have no names."""
+        """Return mean and standard deviation of the constant only: columns have no names."""
         noise, _ = outlook(state, np.zeros(0))
         mean, precision = state.columns[0, arm]
         std = np.sqrt(noise / (CONSTANT + precision))
         return state.level + mean, np.array([std])
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """Return the name of the constant alone."""
+        """Return the name of the constant only."""
         return ["constant"]
 
 
 @compiled
 def outlook(state, context):  # type: ignore[no-untyped-def]
-    """Return the variance of the noise, and a coefficient's prior precision 1/ρ in its units.
+    """Return the noise variance σ², and a coefficient's prior precision 1/ρ in units of it.
 
-    The context is relative to the anchors.
+    The context is a row relative to the anchors.
     """
     size = 0.0
     for j in range(1, context.size, 2):
@@ -187,7 +187,7 @@ def outlook(state, context):  # type: ignore[no-untyped-def]
     typical = (state.size[0] + size) / (state.learned[0] + 1.0)
     weight = max(state.weight[0], 1.0)
     noise = max(state.error[0], LEAST_NOISE * state.spread[0]) / weight
-    if noise == 0.0:  # until two rewards differ nothing is known of their scale
+    if noise == 0.0:  # until two rewards differ their scale is unknown
         noise = 1.0
     caution = CAUTION * noise
     ratio = (state.spread[0] + caution * (1.0 + FIRST_RATIO)) / (state.error[0] + caution) - 1.0
@@ -197,7 +197,7 @@ def outlook(state, context):  # type: ignore[no-untyped-def]
 
 @compiled
 def column_of(number, columns):  # type: ignore[no-untyped-def]
-    """Return the column that a row names; raise ValueError if there is none of this number."""
+    """Return a number in a row as a column; raise ValueError if there is no such column."""
     if not 0.0 <= number < columns or number != np.floor(number):
         raise ValueError("a row names its columns by whole numbers from 0 to 2**bits - 1")
     return int(number)
@@ -205,7 +205,7 @@ def column_of(number, columns):  # type: ignore[no-untyped-def]
 
 @compiled
 def relative(state, context):  # type: ignore[no-untyped-def]
-    """Return the row with all anchored columns first, their values relative to the anchors."""
+    """Return a row with all anchored columns first, whose values are relative to the anchors."""
     n = int(state.anchored[0])
     row = np.zeros(2 * n + context.size)
     for p in range(n):
@@ -224,19 +224,19 @@ def relative(state, context):  # type: ignore[no-untyped-def]
 
 @compiled
 def anchored_columns(state):  # type: ignore[no-untyped-def]
-    """Return how many columns count relative to an anchor: none before the first rewards."""
+    """Return the number of anchored columns; 0 during the first `SETTLED` rewards."""
     return int(state.anchored[0]) if state.learned[0] >= SETTLED else 0
 
 
 @compiled
 def settled(state, context):  # type: ignore[no-untyped-def]
-    """Return the row that coefficients are for, with the anchored columns first."""
+    """Return the row of a context to which coefficients apply, with anchored columns first."""
     return relative(state, context) if anchored_columns(state) > 0 else context.copy()
 
 
 @compiled
 def prior_precisions(state, row, noise, prior):  # type: ignore[no-untyped-def]
-    """Return that of each column of a settled row, in its order."""
+    """Return the prior precision of each column of a settled row, in its order."""
     n, precisions = anchored_columns(state), full(row.size // 2, prior)
     square = state.level[0] * state.level[0] + state.spread[0] / max(state.weight[0], 1.0)
     variance = (square / (n + 1.0) + max(state.effect[0], 0.0)) / (1.0 + state.varied[0])
@@ -278,7 +278,7 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
     level = reward if state.learned[0] == 0.0 else state.level[0]
     expected = level + columns[0, arm, MEAN]
     spread, size = 1.0 / (CONSTANT + columns[0, arm, PRECISION]), 0.0
-    varied, unknown = 0.0, 0.0  # of the spread, due to anchored columns; the same per (βa)²
+    varied, unknown = 0.0, 0.0  # the part of `spread` due to anchored columns; and per (βa)²
     for j in range(1, row.size, 2):
         x = row[j]
         if x != 0.0:
@@ -314,7 +314,7 @@ def update_hashed(model, state, context, arm, reward):  # type: ignore[no-untype
 
 @compiled
 def list_columns(state, context):  # type: ignore[no-untyped-def]
-    """List the columns of the first row with their values: only these can be constant."""
+    """List the columns of the first row with their values: no others can be constant."""
     n = 0
     for j in range(1, context.size, 2):
         i, x = int(context[j - 1]), context[j]
@@ -329,7 +329,7 @@ def list_columns(state, context):  # type: ignore[no-untyped-def]
 
 @compiled
 def drop_varied(state, row):  # type: ignore[no-untyped-def]
-    """Take the columns off the list that are not 0 in a row relative to the anchors."""
+    """Take columns off the list that are not 0 in a row relative to the anchors."""
     n, left = int(state.anchored[0]), 0
     for p in range(n):
         i, value = int(state.anchors[p, COLUMN]), state.anchors[p, VALUE]
@@ -343,7 +343,7 @@ def drop_varied(state, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def anchor_columns(state, prior):  # type: ignore[no-untyped-def]
-    """Let the constants stand for all anchored columns: add up means and variances."""
+    """Add means and variances of the anchored columns to each arm's constant, in place."""
     columns = state.columns
     for k in range(state.pulls.size):
         variance = 1.0 / (CONSTANT + columns[0, k, PRECISION])
@@ -357,16 +357,16 @@ def anchor_columns(state, prior):  # type: ignore[no-untyped-def]
 
 @compiled
 def observe(columns, i, arm, x, prior, error, total):  # type: ignore[no-untyped-def]
-    """What one coefficient learns from an error, of which `total` is the variance."""
+    """Update one coefficient by an error with the variance `total`, in place."""
     u = 1.0 / (prior + columns[i, arm, PRECISION])
     columns[i, arm, MEAN] += u * x * error / total
-    # The rest of the variance is at least the noise, which rounding could miss.
+    # The difference is at least the noise, 1, but for rounding.
     columns[i, arm, PRECISION] += x * x / max(total - x * x * u, 1.0)
 
 
 @compiled
 def learn_numbers(state, arm, reward, surprise, size):  # type: ignore[no-untyped-def]
-    """Count a reward, the square of whose error is `surprise`, and move the mean of all rewards."""
+    """Count a reward with the squared error `surprise`; move the mean of all rewards, in place."""
     pulls = state.pulls[arm] + CONSTANT
     plain = reward - (state.totals[arm] + CONSTANT * state.level[0]) / pulls
     fading = 1.0 - 2.0 / (state.learned[0] + RECENT)
@@ -377,7 +377,7 @@ def learn_numbers(state, arm, reward, surprise, size):  # type: ignore[no-untype
     state.size[0] += size
     shift = (reward - state.level[0]) / state.learned[0]
     state.level[0] += shift
-    for k in range(state.pulls.size):  # what arms have shown of themselves stays where it is
+    for k in range(state.pulls.size):  # what data say about an arm's constant does not move
         precision = state.columns[0, k, PRECISION]
         state.columns[0, k, MEAN] -= shift * precision / (CONSTANT + precision)
     state.totals[arm] += reward

@@ -1,30 +1,30 @@
-"""Arms with features: coefficients that all arms share, and an effect of every arm's own.
+"""Arms with features: coefficients that all arms share, and an effect of each arm's own.
 
-With x the context and z the features of an arm, both standardised by what was seen, and
-φ = (1, x, z, x⊗z), v = (1, x) the first part of φ, arm k pays
+With x the context and z the features of an arm, both standardised, φ = (1, x, z, x⊗z), and
+v = (1, x) the first part of φ, arm k pays
 
     reward = θᵀφ + uₖᵀv + noise,       noise ~ N(0, σ²)
     θ  ~ N(0, diag(V, ω_c², …, ω_a², …, ω_×², …))     shared by all arms (rewards centred)
     uₖ ~ N(0, diag(τ₀², τ², …))                       the arm's own
 
-Given θ the arms are independent, and the uₖ can be integrated out. With Sₖ = Σ vφᵀ, Yₖ = Σ vy and
-E the own prior covariance, and (not whitened) Wₖ = (Σ vvᵀ + σ²E⁻¹)⁻¹, an observation (φ, v, y) of
-arm k tells of θ just what the observation
+Given θ the arms are independent, and the uₖ can be integrated out. With Sₖ = Σ vφᵀ, Yₖ = Σ vy, E
+the prior covariance of uₖ, and (not whitened) Wₖ = (Σ vvᵀ + σ²E⁻¹)⁻¹, an observation (φ, v, y) of
+arm k changes the posterior of θ like an observation
 
     φ − Sₖᵀ Wₖ v,   y − Yₖᵀ Wₖ v,   with noise variance σ² (1 + vᵀ Wₖ v)                      (1)
 
-would tell of it alone: one rank-one update, whatever the number of arms. And all of them together
-tell what the reduced sums Σ φφᵀ − Σₖ Sₖᵀ Wₖ Sₖ tell. An arm that leaves stays in them with the Wₖ
-that it had (`gone`): what it taught of θ is kept, what was its own is not.
+of θ alone: one rank-one update, whatever the number of arms. All observations together have the
+reduced sums Σ φφᵀ − Σₖ Sₖᵀ Wₖ Sₖ. An arm that is removed stays in these with its last Wₖ (`gone`):
+what it said about θ is kept, its own effect is not.
 
-The rest is as `tsucb.models.empirical_bayes` has it; the sums have the reward as a last column,
-φ⁺ = (φ, y), so that one matrix holds all of them.
+The rest is as in `tsucb.models.empirical_bayes`; the sums have the reward as a last column,
+φ⁺ = (φ, y), so one matrix has all of them.
 
-Where rewards fade, with γ each time, all sums do alike. So a common factor is enough (`faded`, f):
-the true sums are f times those stored, covariances those stored over f. What (1) subtracts is the
-same for both; and a new observation counts in stored units as one of weight 1/f, that is of noise
-variance f σ². An arm without rewards has nothing to forget: its root is stored as it is. A refresh
-multiplies f out, and is exact.
+Where rewards fade by γ at each reward, all sums fade alike, so one common factor f (`faded`) is
+enough: the true sums are f times the stored ones, the true covariances the stored ones over f. What
+(1) subtracts is the same for both. In stored units a new observation has the weight 1/f, that is
+the noise variance f σ². The root of an arm without rewards, which has nothing to forget, is stored
+without f. A refresh multiplies f out, and is exact.
 
 References: Li, Chu, Langford and Schapire (2010), "A contextual-bandit approach to personalized
 news article recommendation" (hybrid models, and the reduced sums); Henderson (1975), "Best linear
@@ -76,39 +76,41 @@ from tsucb.models.state import array, counts, nested, sums
 from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.numeric.stacks import gram, product, transposed
 
-# Blocks of shared coefficients, with a variance each: those of the context's features, of the
-# arms', and of their products. The constant, and features that have not varied, are in none.
+# Blocks of shared coefficients, each with a variance: the context's features, the arms' features,
+# and their products. The constant, and features that have not varied, are in none.
 CONTEXT, ARM, CROSSED = range(3)
 NONE = 3
 
-OWN_SLOPES = LEVEL  # the guess for an arm's own slopes, all together: small, see `LEVEL`
-SMALL = 40  # coefficients: up to this many, posteriors follow from the last step of the variances
-HALF = 0.5  # when this much is left of what was known at the last refresh, the next is due
-ROUNDING = 1e-9  # share of a sum that rounding may have changed
-MOST_CROSSED = 1_000  # products of features of the context and of arms; with more there are none
+OWN_SLOPES = LEVEL  # the guess for all of an arm's own slopes together: small, see `LEVEL`
+SMALL = 40  # coefficients up to which a refresh solves again after the last step
+HALF = 0.5  # a refresh is due when the sums have faded to this share since the last one
+ROUNDING = 1e-9  # share of a sum that may be rounding
+MOST_CROSSED = 1_000  # products of features of context and arms; with more there are none
 
 
 class HybridState(LinearLearned):
-    """The posterior of the shared coefficients θ, of every arm's own, and what they are made from.
+    """The posteriors of θ and of each arm's own effect, and the sums they are made from.
 
-    `theta` is a single regression on φ, relative to the anchor. Sums are of the arms that are
-    present, but for `gram`, of all rewards, and `gone` and `votes`, of the arms that left.
+    `theta` is a single regression on φ, relative to the anchor. `gram` is a sum over all rewards,
+    `gone` and `votes` are sums over arms that were removed, the others over the present arms.
     """
 
     gram: Floats = sums("column", "column")  # Σ φ⁺φ⁺ᵀ over all rewards
     gone: Floats = sums("column", "column")  # Σₖ Sₖᵀ Wₖ Sₖ
     votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
     shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
-    # The noise variance with which is learned until the next refresh.
+    # The noise variance of rewards until the next refresh.
     variance: Floats = array(start=NOISE, least=1e-100)
-    faded: Floats = array(start=1.0, least=LEAST, most=1.0)  # what is left since the last refresh
-    unknown: Floats = array("own", "own")  # the root of an arm's own effect before its rewards
-    own: Floats = array("arm", "own", "own")  # given θ, an arm's own has covariance own ownᵀ
+    faded: Floats = array(start=1.0, least=LEAST, most=1.0)  # f
+    unknown: Floats = array(
+        "own", "own"
+    )  # root of the covariance of an arm's effect before rewards
+    own: Floats = array("arm", "own", "own")  # and given θ and the arm's rewards
     pulls: Integers = counts("arm")
     theta: Shared = nested(Shared)
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return the state with the sums of both; its posteriors are to be computed from them."""
+        """Return the state with the sums of both; the caller computes posteriors from them."""
         result = super().merged(other, base)
         mend_products(result.gram)
         mend_products(result.gone)
@@ -125,7 +127,7 @@ class HybridState(LinearLearned):
 
 
 class HybridPosteriors(NamedTuple):
-    """The posteriors, whitened, of θ and of n arms with rewards."""
+    """The whitened posteriors of θ and of n arms with rewards."""
 
     noise: float  # σ², in units of the rewards
     scale: Floats  # (P,) Ω^½
@@ -135,33 +137,33 @@ class HybridPosteriors(NamedTuple):
     root: Floats  # (P, P) B
     inverse: Floats  # (n, q, q) Lₖ⁻¹
     sums: Floats  # (n, q, P + 1) Lₖ⁻¹ E^½ Sₖ⁺ / σ²
-    residual: float  # what the rewards are worth in their own covariance, that is Σ y² − …
+    residual: float  # yᵀC⁻¹y of all rewards y with their covariance C
 
 
 class HybridLinear(LearnedPrior):
-    """Arms described by features, with nothing to set: what is learned of one tells of the others.
+    """Arms described by features, with nothing to set: rewards of an arm tell about the others.
 
     An arm with features z pays in the context x
 
         θᵀ(1, x, z, x⊗z) + uᵀ(1, x) + noise,
 
-    with θ shared by all arms and u the arm's own, which starts at 0 and grows with its data. Centre
-    and scale of every feature, level and noise of the rewards, and how much is shared and how much
-    is the arms' own are learned by empirical Bayes (`tsucb.models.hybrid_linear` derives it), so
-    decisions do not change when features or rewards are shifted or rescaled.
+    with θ shared by all arms and u the arm's own, which starts at 0 and grows with its data.
+    Empirical Bayes learns the centre and scale of every feature, the level and noise of the
+    rewards, and how large θ and the arms' own effects are (`tsucb.models.hybrid_linear` derives
+    it), so decisions do not change when features or rewards are shifted or rescaled.
 
-    The context of a step is a matrix with one row (x, z) per arm, x being the same in all of them.
-    A decision costs O(n P²) for n arms that are offered and P shared coefficients, whatever the
-    number of arms known; a reward O(P²).
+    The context of a step is a matrix with one row (x, z) per arm; x is the same in all rows. A
+    decision costs O(n P²) for n available arms and P shared coefficients, whatever the number of
+    known arms; a reward costs O(P²).
 
     Parameters
     ----------
     features
-        How many features an arm has.
+        The number of an arm's features.
     context
-        How many features the context has, which come first in a row.
+        The number of the context's features, which come first in a row.
     crossed
-        Whether there are coefficients for the products x⊗z. There are none beyond 1,000 products.
+        Whether there are coefficients for the products x⊗z. Beyond 1,000 products there are none.
     own_slopes
         Whether an arm's own effect depends on the context; otherwise it is a constant.
 
@@ -187,7 +189,7 @@ class HybridLinear(LearnedPrior):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Leave off products that there are none of, or too many, and slopes without a context."""
+        """Switch products off if there are none or too many, and own slopes without a context."""
         a, c = values["features"], values["context"]
         values["crossed"] &= 0 < a * c <= MOST_CROSSED
         values["own_slopes"] &= c > 0
@@ -204,9 +206,9 @@ class HybridLinear(LearnedPrior):
         return 1 + self.context if self.own_slopes else 1
 
     def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
-        """Return the names of the entries of a row, of φ, of an arm's own part of it, and of φ⁺.
+        """Return the names of the entries of a row, of φ, of v, and of φ⁺.
 
-        `places` are those of the features of the context, and those of the features of arms.
+        `places` are the places of the context's features and those of the arms' features.
         """
         context, arm = places or (None, None)
         x = [("context", place) for place in places_of(context, self.context)]
@@ -218,20 +220,20 @@ class HybridLinear(LearnedPrior):
         return {"row": row, "coefficient": coefficients, "own": own, "column": column}
 
     def prior(self, state: HybridState, rng: np.random.Generator | None = None) -> None:
-        """Put the beliefs in place that there are in units that have no meaning yet."""
+        """Write the prior into a blank state, in place; units have no meaning yet."""
         state.active[0] = True
         state.slopes[0] = OWN_SLOPES
         state.unknown[0, 0] = state.own[:, 0, 0] = np.sqrt(LEVEL)
         state.theta.set_posteriors(0.0, np.diag(np.eye(1, self.coefficient_count)[0]))
 
     def extend(self, state: HybridState, arms: int) -> HybridState:
-        """Return a state with further arms at the end, of which only the features are known."""
+        """Return a state with further arms at the end, without rewards."""
         longer = state.joined(self.start(arms))
         longer.own[-arms:] = state.unknown
         return longer
 
     def release(self, state: HybridState, arms: Integers) -> None:
-        """Let some arms go, in place: what they taught of all arms stays, their own effect goes."""
+        """Forget the arms' own effects, in place; keep what their rewards say about θ."""
         moments, count = state.moments[arms], state.weights[arms]
         lines = product(transposed(state.own[arms]), moments)  # Wₖ = own ownᵀ / σ²
         taught = gram(lines.reshape(-1, lines.shape[2])) / state.variance
@@ -243,25 +245,25 @@ class HybridLinear(LearnedPrior):
         state.square[arms], state.pulls[arms] = 0.0, 0
 
     def widened(self, features: tuple[int, int]) -> "HybridLinear":
-        """Return the model for more features: those of the context, and those of an arm.
+        """Return the model for more features, given their numbers in the context and in an arm.
 
-        With too many for all products, the wider model has no products.
+        If there are too many products, it has none.
         """
         c, a = features
         crossed = self.crossed or not (self.context and self.features)
         return HybridLinear(a, c, crossed, self.own_slopes or not self.context)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
-        """A row for every arm: the context's features, then the arm's."""
+        """Return the shape of a matrix with a row per arm: the context's features, then its own."""
         return (arms, self.context + self.features)
 
     def coefficients(self, state: HybridState, arm: int) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the shared coefficients, relative to the first row."""
+        """Return mean and standard deviation of θ, for features relative to the first row."""
         variance = (state.theta.root[0] ** 2).sum(axis=1) / state.faded[0]
         return state.theta.mean[0].copy(), np.sqrt(variance)
 
     def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """The constant, the features of a row, and the products."""
+        """Return the names of the constant, the features of a row, and the products."""
         products = [
             f"{x} × {z}" for x in features[: self.context] for z in features[self.context :]
         ]
@@ -269,11 +271,11 @@ class HybridLinear(LearnedPrior):
 
     @property
     def solves_last(self) -> bool:
-        """Whether posteriors follow from the last step at once, and not from the one before it."""
+        """Whether a refresh solves again after the last step of the variances."""
         return bool(self.coefficient_count <= SMALL)
 
     def moved(self, state: HybridState, anchor: Floats) -> HybridState:
-        """Return the state with the same sums, relative to another anchor."""
+        """Return the state with its sums relative to another anchor."""
         result: HybridState = super().moved(state, anchor)
         if state.started[0]:
             shift, (n, total, _) = shift_by(state.anchor - anchor), state.votes
@@ -284,11 +286,11 @@ class HybridLinear(LearnedPrior):
         return result
 
     def _both_ways(self, gram: Floats, scales: Scales) -> Floats:
-        """Return sums Σ φ⁺φ⁺ᵀ as those of standardised features and rewards."""
+        """Return sums Σ φ⁺φ⁺ᵀ for standardised features and rewards."""
         return standardised(standardised(gram, scales, self.context).T, scales, self.context)
 
     def scales(self, state: HybridState) -> Scales:
-        """Return the scales of all that was seen, after multiplying out what has faded."""
+        """Return the scales of rewards and features, after multiplying all sums by `faded`."""
         for each in (state.gram, state.gone, state.votes, state.moments, state.square):
             each *= state.faded[0]
         state.faded[0] = 1.0
@@ -337,9 +339,9 @@ class HybridLinear(LearnedPrior):
         )
 
     def improve(self, state: HybridState, scales: Scales, found: HybridPosteriors) -> None:
-        """Let noise and variances take a step, in place."""
+        """Move noise and variances by a step, in place."""
         shared, slopes = self.guesses(scales)
-        # What the rewards are worth in their own covariance is their number, at the right scale.
+        # With the right variances, the expected residual is the number of rewards.
         noise = (found.residual * state.noise[0] + NOISE_WORTH * NOISE) / (
             scales.weight + NOISE_WORTH
         )
@@ -357,7 +359,7 @@ class HybridLinear(LearnedPrior):
         state.noise[0] = max(near(noise, state.noise[0]), LEAST_NOISE)
 
     def install(self, state: HybridState, scales: Scales, found: HybridPosteriors) -> None:
-        """Put posteriors in place, in coordinates relative to the anchor."""
+        """Write the posteriors into the state, in coordinates relative to the anchor."""
         both = found.scale[:, None] * np.column_stack((found.mean, found.root.T))
         both = returned(both, scales, self.context)
         both[0, 0] += scales.level
@@ -372,9 +374,9 @@ class HybridLinear(LearnedPrior):
 
 
 def at_most_seen(state: HybridState, gone: Floats) -> Floats:
-    """Return the sums of leaving arms, scaled down where they exceed those of all rewards.
+    """Return the sums of removed arms, scaled down if they exceed the sums of all rewards.
 
-    They do only where columns differ so much in size that `own` has lost its digits.
+    This only happens if columns differ so much in size that `own` has lost its digits.
     """
     whole, wanted = state.gram.diagonal(), gone.diagonal()
     room = np.maximum(whole - state.gone.diagonal(), 0.0) + ROUNDING * whole
@@ -396,7 +398,7 @@ def own_effects(found: HybridPosteriors) -> tuple[Floats, Floats]:
 
 @compiled
 def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
-    """Fill in φ of an arm's row, relative to the anchor."""
+    """Write φ of an arm's row, relative to the anchor."""
     c, d = model.context, anchor.size - 1
     phi[0] = 1.0
     for j in range(d):
@@ -411,10 +413,10 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
 
 @compiled
 def reduce(state, k, noise, phi, v, weights):  # type: ignore[no-untyped-def]
-    """Integrate out the arm's own effect, in place: turn φ into φ − Sₖᵀ Wₖ v, see (1).
+    """Integrate out the arm's own effect, in place: replace φ by φ − Sₖᵀ Wₖ v, see (1).
 
-    `v` takes rootᵀv of the arm, and `weights` Wₖv. Return Yₖᵀ Wₖ v, and the variance σ² vᵀ Wₖ v
-    that the arm's own effect has given θ.
+    Write rootᵀv of the arm to `v`, and Wₖv to `weights`. Return Yₖᵀ Wₖ v, and the variance
+    σ² vᵀ Wₖ v of the arm's own effect given θ.
     """
     q, size = v.size, phi.size
     root, sums = state.own, state.moments
@@ -447,13 +449,13 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
     wider = 1.0 / np.sqrt(state.faded[0])
     mean, std, alone, factor = np.empty(n), np.empty(n), np.empty(n), np.zeros((n, size))
     phi, v, weights = np.empty(size), np.empty(q), np.empty(q)
-    # Arms with the same history are equal to the last bit: see `AdaptiveLinear`.
+    # Rounded, so that arms with equal histories are equal to the last bit: see `AdaptiveLinear`.
     grain = GRAIN * np.sqrt(spread)
     first_arm, first_crossed = 1 + model.context, anchor.size
     for a in range(n):
         k = arms[a]
         expanded(model, anchor, context, k, phi)
-        # A feature that no rewarded row had, or that all of them had alike: its effect is unknown.
+        # The effect of features that have not varied among rewarded rows is unknown.
         unseen = 0.0
         for j in range(first_arm, size):
             if phi[j] != 0.0 and not state.active[j]:
@@ -469,7 +471,7 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
         for j in range(size):
             factor[a, j] *= wider
             shared += factor[a, j] * factor[a, j]
-        if state.moments[k, 0, 0] > 0.0:  # of an arm without rewards nothing has faded
+        if state.moments[k, 0, 0] > 0.0:  # the root of an arm without rewards is stored without f
             variance *= wider * wider
         variance += unseen * spread
         mean[a] = np.rint(expected / grain) * grain + anchor[0]
@@ -515,9 +517,9 @@ def refresh_due(model, state):  # type: ignore[no-untyped-def]
 
 @implements(forget, HybridLinear)
 def forget_hybrid(model, state, weight):  # type: ignore[no-untyped-def]
-    """Let all sums fade; the prior stays, as it is learned from what remains.
+    """Let all sums fade; the prior is learned from what remains.
 
-    Until the next refresh, where that is exact, covariances are divided by what is left.
+    Covariances are divided by `faded` until the next refresh, which computes them exactly.
     """
     state.faded[0] *= weight
     state.theta.information[0] *= weight
@@ -528,7 +530,7 @@ def forget_hybrid(model, state, weight):  # type: ignore[no-untyped-def]
 
 @compiled
 def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
-    """Potter's rule for an arm's own effect, given θ; v = rootᵀ(1, x)."""
+    """Update the root of an arm's own effect, given θ, by Potter's rule; v = rootᵀ(1, x)."""
     q = v.size
     total = spread + noise
     shrink = 1.0 / (total + np.sqrt(noise * total))
@@ -542,7 +544,7 @@ def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
 
 @compiled
 def activate_shared(model, state, j, x):  # type: ignore[no-untyped-def]
-    """Give coefficients of a feature that varies for the first time their prior; see `activate`."""
+    """Write the prior of a feature that varies for the first time; see `activate`."""
     state.active[j] = True
     spread, left = state.spread[0], state.faded[0]
     block = CONTEXT if j <= model.context else (ARM if j < state.anchor.size else CROSSED)

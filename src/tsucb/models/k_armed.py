@@ -1,4 +1,4 @@
-"""K independent arms without context: successes, counts or normal rewards."""
+"""K independent arms without context, with successes, counts or normal rewards."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, counts, sums
 from tsucb.numeric.arrays import Floats, Integers, take
 
-FADED = 1e-200  # pulls that are forgotten
+FADED = 1e-200  # fewer pulls than these are forgotten
 
 
 class ArmTotals(State):
@@ -26,14 +26,14 @@ class ArmTotals(State):
 
 
 class KArmed(Model):
-    """What the K-armed models share: no context, and totals as a state."""
+    """The base class of models without context, whose states are the arms' totals."""
 
     state = ArmTotals
     merges = True
 
     @property
     def initial_pulls(self: Any) -> int:  # type: ignore[override]
-        """One pull of every arm if its estimate is the average reward."""
+        """One pull of every arm if the estimates are average rewards, else none."""
         return 1 if self.empirical else 0
 
     def coefficients(self, state: ArmTotals, arm: int) -> tuple[Floats, Floats]:
@@ -46,9 +46,9 @@ class KArmed(Model):
         return ["mean reward"]
 
     def check_state(self, state: ArmTotals, rewards: int) -> None:
-        """Raise ValueError also for totals that are not those of rewards that could have come."""
+        """Raise ValueError also for totals that no rewards of the model add up to."""
         super().check_state(state, rewards)
-        # What is forgotten fades to nothing, where the two are rounded differently.
+        # Where everything is forgotten, rounding makes the ratio of the two meaningless.
         self.check_rewards(state.rewards / np.maximum(state.pulls, FADED) * (1 - 1e-9))
 
 
@@ -63,9 +63,9 @@ class BernoulliArms(KArmed):
     alpha, beta
         The Beta prior of every arm.
     empirical
-        True: estimate and radius are the paper's, the average reward and 1/√N (equation (4)
-        without the factor √(3 log T), which cancels in TS-UCB), and every arm is pulled once
-        first. False: posterior mean and standard deviation, as in the linear models.
+        If True, estimate and radius are the paper's: the average reward, and 1/√N (equation (4)
+        without the factor √(3 log T), which cancels in TS-UCB); every arm is pulled once first. If
+        False, they are the posterior's mean and standard deviation, as in the linear models.
 
     >>> import numpy as np
     >>> model = BernoulliArms()
@@ -90,8 +90,8 @@ class BernoulliArms(KArmed):
 class PoissonArms(KArmed):
     """Arms that pay counts (orders, calls) with unknown rates, independent gammas a priori.
 
-    The posterior is Gamma(shape + Σ r, rate + N); its mean is (shape + Σ r) / (rate + N). A reward
-    need not be whole, but not negative.
+    The posterior is Gamma(shape + Σ r, rate + N); its mean is (shape + Σ r) / (rate + N). Rewards
+    need not be whole numbers, but must not be negative.
 
     Parameters
     ----------
@@ -195,9 +195,9 @@ def belief_of_gaussian(model, state, context, arms, step, rng):  # type: ignore[
 
 @compiled
 def evidence_of(model, state, arms, mean, std, weight):  # type: ignore[no-untyped-def]
-    """Return estimate, radius, pulls and information; the prior weighs as much as `weight` pulls.
+    """Return estimate, radius, pulls and information; the prior counts as `weight` pulls.
 
-    Estimate and radius are the average reward and 1/√N if the model is empirical.
+    In an empirical model, estimate and radius are the average reward and 1/√N.
     """
     pulls, information = take(state.pulls, arms), np.empty(arms.size)
     for a in range(arms.size):

@@ -1,4 +1,4 @@
-"""One vector of coefficients shared by all arms, a feature vector per arm."""
+"""Linear rewards: one vector of coefficients for all arms, a feature vector per arm."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class Linear(GaussianPrior):
     """Arm a pays X(a)ᵀθ plus normal noise; θ is shared, so the arms' means are jointly normal.
 
     The context of a step is the matrix (K, d) of feature vectors, one row for every arm; rows of
-    arms that are not available are not looked at.
+    arms that are not available are ignored.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Linear(GaussianPrior):
     prior_std: float = derived()
 
     def prior(self, state: LinearState, rng: np.random.Generator | None = None) -> None:
-        """Give θ the prior, in place."""
+        """Write the prior of θ into a blank state, in place."""
         super().prior(state.theta)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def belief_of_linear(model, state, context, arms, step, rng):  # type: ignore[no
             std[a] += row[j] * row[j]
         std[a] = np.sqrt(std[a])
     information, pulls = full(n, state.theta.information[0]), take(state.pulls, arms)
-    law = JointGaussian(factor, mean[:0])  # nothing is an arm's own
+    law = JointGaussian(factor, mean[:0])  # arms have no effects of their own
     return Belief(law, mean, std, mean, std, pulls, information, step, d, model.prior_std)
 
 

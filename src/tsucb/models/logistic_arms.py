@@ -1,20 +1,19 @@
-"""Clicks: logistic regression of each arm on the context, with a prior that is learned.
+"""Clicks: a logistic regression of each arm on the context, with a learned prior.
 
     P(click) = σ(βₖᵀ(1, x)),        βₖ ~ N((b, 0, …), diag(τ₀², τ²/v₁, …, τ²/v_d))
 
-with vⱼ the variance of feature j. The posterior of βₖ is kept normal. A click or its absence says
-something about η = βₖᵀ(1, x) alone, which was N(c, s²) before; mean and variance of η after it are
-integrals over one variable (`tsucb.numeric.logistic`), and the normal law that has them takes the
-place of the posterior. (Laplace's method takes the mode and the curvature there instead; for rare
+with vⱼ the variance of feature j. The posterior of βₖ is kept normal. A reward only depends on
+η = βₖᵀ(1, x), which was N(c, s²) before; the mean and variance of η after the reward are integrals
+over one variable (`tsucb.numeric.logistic`), and the normal law with this mean and variance
+replaces the posterior. (Laplace's method takes the mode and the curvature there instead. For rare
 clicks, whose posteriors are skewed, the mode is off by a third of a standard deviation and more.)
 
-In effect the click is taken for a normal reward: the one of variance r and value y, both chosen for
-this step, that leads to the same mean and variance of η. So, as for linear rewards, everything seen
-is in sums Σ z zᵀ/r and Σ z y/r, z = (1, x − first context), which know nothing of the prior; and
-the prior can be changed later. Whenever there are half as many rewards again, b, τ₀², τ² and the vⱼ
-are learned again from these sums (by the EM algorithm for the first three, with a guess that is
-worth a few arms). Without features an arm's clicks and pulls say all, and its posterior is computed
-from them, by quadrature.
+So a click counts as a normal reward, of the value y and variance r that lead to the same mean and
+variance of η. As for linear rewards, all data are in sums Σ z zᵀ/r and Σ z y/r with
+z = (1, x − first context). They do not depend on the prior, which can be changed later: each time
+there are half as many rewards again, b, τ₀², τ² and the vⱼ are learned again from these sums (the
+first three by the EM algorithm, with a guess that is worth a few arms). Without features an arm's
+clicks and pulls are all data, and its posterior is computed from them by quadrature.
 
 References: Opper (1998), "A Bayesian approach to on-line learning" (assumed density filtering);
 Spiegelhalter and Lauritzen (1990), "Sequential updating of conditional probabilities" (for logits);
@@ -49,18 +48,18 @@ from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
 
-# The guess before there is evidence, and what it is worth in arms.
+# The guess before there is evidence.
 LEVELS = 0.25  # τ₀²: arms' click rates differ by a factor of e^0.5 = 1.6
 LEVEL_FIRST = 3.0  # τ₀ until the common level is learned
-SLOPES = 0.5  # τ² of all features together
-WORTH = 4.0
-LEVEL_WORTH = 0.1  # of the rate of all rewards, as a guess of b, in arms
-EXTRA = 1.0  # directions that rewards may tell of beyond what their own rate says
-LEAST_CLICKS = 3.0  # and as many rewards without a click: before, every arm learns by itself
+SLOPES = 0.5  # τ², for all features together
+WORTH = 4.0  # arms that the guess is worth
+LEVEL_WORTH = 0.1  # arms that the rate of all rewards is worth, as a guess of b
+EXTRA = 1.0  # information that an arm's rewards may have beyond n p (1 − p)
+LEAST_CLICKS = 3.0  # clicks, and rewards without one, before arms learn from each other
 
-FIRST, MORE = 8, 0.5  # rewards until the prior is learned first; then with 1.5 times as many
-MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # of log-odds
-STEPS = 3  # of the EM algorithm, each time
+FIRST, MORE = 8, 0.5  # rewards before the prior is learned; then after this share of more rewards
+MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # limits of log-odds and their variances
+STEPS = 3  # of the EM algorithm, at each refresh
 NODES = np.linspace(-8.0, 8.0, 161)  # of the quadrature, in standard deviations
 
 
@@ -72,9 +71,9 @@ def click_rate(name: str, value: float) -> float:
 
 
 class LogisticState(Learned):
-    """Posteriors of K regressions of the log-odds, and what they are made from.
+    """Posteriors of K regressions of the log-odds, and the sums they are made from.
 
-    `moments` are Σ z zᵀ/r and, as a last column, Σ z y/r; `totals` begins with the number of
+    `moments` are Σ z zᵀ/r with Σ z y/r as a last column; `totals` begins with the number of
     contexts.
     """
 
@@ -90,10 +89,10 @@ class LogisticState(Learned):
         return self.regressions.pulls
 
     def check(self, rewards: int) -> None:
-        """Raise ValueError also for more contexts than there were rewards."""
+        """Raise ValueError also for more contexts than rewards."""
         super().check(rewards)
         if not 0 <= self.totals[0] <= rewards * (1 + 1e-9):
-            raise ValueError("totals must be of no more contexts than there were rewards")
+            raise ValueError("totals must not have more contexts than there were rewards")
 
 
 class LogisticPosteriors(NamedTuple):
@@ -107,8 +106,8 @@ class LogisticPosteriors(NamedTuple):
 class LogisticArms(ArmRegressions):
     """Clicks (rewards of 0 and 1, or between): one logistic regression per arm, on the context.
 
-    Beliefs about click rates have normal logits (`LogitNormalBelief`): they are positive, skewed
-    where clicks are rare, and never above one.
+    Beliefs about click rates have normal logits (`LogitNormalBelief`): rates are between 0 and 1,
+    and skewed where clicks are rare.
 
     Parameters
     ----------
@@ -116,7 +115,7 @@ class LogisticArms(ArmRegressions):
         d, the length of a context; 0 for none. A constant need not be among them, nor need they
         have any particular scale.
     rate
-        A guess of how often an arm is clicked, until there were three clicks.
+        A guess of an arm's click rate, used until there were three clicks.
     laplace
         Approximate the posterior by Laplace's method instead of by its mean and variance.
 
@@ -130,7 +129,7 @@ class LogisticArms(ArmRegressions):
     """
 
     state = LogisticState
-    largest = 1e20  # its pseudo-observations have variances of their own
+    largest = 1e20  # smaller than elsewhere, as sums are divided by the variances r
 
     features: Natural
     rate: Annotated[float, click_rate] = 0.05
@@ -147,7 +146,7 @@ class LogisticArms(ArmRegressions):
         return STEPS
 
     def prior(self, state: LogisticState, rng: np.random.Generator | None = None) -> None:
-        """Let every arm be clicked at the guessed rate, roughly."""
+        """Write a wide prior around the guessed rate into a blank state, in place."""
         p = self.features + 1
         state.active[0], state.due[0] = True, FIRST
         # Nothing is known of the features' scales yet.
@@ -155,24 +154,24 @@ class LogisticArms(ArmRegressions):
         state.regressions.set_posteriors(mean, np.diag(std))
 
     def settle(self, state: LogisticState) -> None:
-        """Put the posteriors in place that follow from the sums and the prior as it is."""
+        """Install the posteriors that follow from the sums, once the prior was learned."""
         if state.known[0]:
             super().settle(state)
 
     def refresh(self, state: LogisticState, steps: int) -> None:
-        """Learn the prior again, once there were clicks, and rewards without."""
+        """Learn the prior again, once there were `LEAST_CLICKS`, and as many other rewards."""
         clicks, count = state.clicks.sum(), state.totals[0]
         if min(clicks, count - clicks) >= LEAST_CLICKS or state.known[0]:
             super().refresh(state, steps)
         else:
             state.due[0] = FIRST
 
-    def rewards_until_due(self, weight: float, more: float = MORE) -> float:
-        """Return after how many more rewards to learn the prior again."""
-        return max(FIRST, math.ceil(more * weight))
+    def rewards_until_due(self, weight: float) -> float:
+        """Return after how many rewards the next refresh is due, given the weight of all so far."""
+        return max(FIRST, math.ceil(MORE * weight))
 
     def scales(self, state: LogisticState) -> Scales:
-        """Return the scales of all contexts; also note which features have varied."""
+        """Return the scales of the features; note which of them have varied, in place."""
         scales = survey(state.totals, state.squares, (1.0, 0.0, 0.0))._replace(known=True)
         state.active[:] = scales.inverse > 0.0
         return scales
@@ -185,14 +184,14 @@ class LogisticArms(ArmRegressions):
     def solve(self, state: LogisticState, scales: Scales) -> LogisticPosteriors:
         """Return the posteriors that follow from sums and prior."""
         p = self.features + 1
-        # What is not known of b adds to what arms differ by.
+        # The uncertainty about b adds to the variance between arms.
         tried = max(int(np.count_nonzero(state.pulls)), 1)
         levels = state.levels * (1.0 + 1.0 / tried) + 1.0 / (state.clicks.sum() + 0.5)
         if not self.features:
             return solve_without_features(state, levels[0])
         scale = np.sqrt(np.append(levels, np.full(p - 1, state.slopes)) * state.active)
-        # Normal rewards in the place of rare clicks say too much: n rewards of rate p tell of the
-        # log-odds no more than n p (1 − p).
+        # Normal rewards in place of rare clicks have too much information: n rewards at the rate p
+        # have no more than n p (1 − p) about the log-odds.
         most = state.clicks * (1.0 - state.clicks / np.maximum(state.pulls, 1e-9)) + EXTRA
         excess = np.maximum(state.weights / np.maximum(most, EXTRA), 1.0)[:, None, None]
         inverse, whole = arm_factors(state.moments, scales, p - 1, scale, excess)
@@ -202,7 +201,7 @@ class LogisticArms(ArmRegressions):
         return LogisticPosteriors(scale, mean, inverse)
 
     def improve(self, state: LogisticState, scales: Scales, found: LogisticPosteriors) -> None:
-        """Take a step of the EM algorithm for b, τ₀² and τ², from the arms that were tried."""
+        """Take a step of the EM algorithm for b, τ₀² and τ², with the tried arms, in place."""
         tried, d = state.pulls > 0, self.features
         count = int(tried.sum())
         mean = (found.mean * found.scale)[tried]
@@ -216,7 +215,7 @@ class LogisticArms(ArmRegressions):
             state.slopes[0] = min((slopes + WORTH * SLOPES / d) / (count + WORTH), MOST_VARIANCE)
 
     def install(self, state: LogisticState, scales: Scales, found: LogisticPosteriors) -> None:
-        """Put posteriors in place, in coordinates relative to the anchor."""
+        """Write the posteriors into the state, in coordinates relative to the anchor."""
         both = np.concatenate((found.mean[:, :, None], found.inverse.swapaxes(1, 2)), axis=2)
         both = returned(both * found.scale[:, None], scales, self.features)
         state.regressions.set_posteriors(both[:, :, 0], both[:, :, 1:])
@@ -231,11 +230,11 @@ class LogisticArms(ArmRegressions):
 
 
 def solve_without_features(state: LogisticState, levels: float) -> LogisticPosteriors:
-    """Return the posteriors of the log-odds, which need clicks and pulls alone, by quadrature."""
+    """Return the posteriors of the log-odds, by quadrature over each arm's clicks and pulls."""
     from scipy.special import digamma, polygamma
 
     yes, no = state.clicks, np.maximum(state.pulls - state.clicks, 0.0)
-    # Nodes around the normal approximation: by Jeffreys' prior, the odds are those of a beta law.
+    # Nodes around a normal approximation: with Jeffreys' prior, rates have a beta law.
     precision = (state.pulls > 0) / (polygamma(1, yes + 0.5) + polygamma(1, no + 0.5))
     total = precision + 1.0 / levels
     centre = precision * (digamma(yes + 0.5) - digamma(no + 0.5)) + state.level / levels
@@ -251,7 +250,7 @@ def solve_without_features(state: LogisticState, levels: float) -> LogisticPoste
 
 
 def pooled(state: LogisticState) -> float:
-    """Return the log-odds of a click, of all rewards together."""
+    """Return the log-odds of a click over all rewards."""
     clicks = state.clicks.sum() + 0.5
     return math.log(clicks / (state.totals[0] + 1.0 - clicks))
 
@@ -282,7 +281,7 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
         shift, part = most_likely_after_click(centre, scale, reward)
     else:
         shift, part = after_click(centre, scale, reward)
-    # The normal reward that moves the mean so far and takes this part of the variance away.
+    # The normal reward that moves the mean and shrinks the variance by as much.
     value = centre + scale * shift / part
     variance = scale * scale * (1.0 - part) / part
     learn(state.regressions, arm, z, value, variance)
@@ -297,15 +296,15 @@ def update_logistic(model, state, context, arm, reward):  # type: ignore[no-unty
 
 @implements(forget, LogisticArms)
 def forget_logistic(model, state, weight):  # type: ignore[no-untyped-def]
-    """Let the sums of all arms fade; the prior stays, as it is learned from what remains.
+    """Let the sums of all arms fade; the prior is learned from what remains.
 
-    Until it is learned again, where that is exact, covariances are divided by the weight.
+    Covariances are divided by the weight until the next refresh, which computes them exactly.
     """
     arms = state.regressions
     for k in range(arms.pulls.size):
         if arms.pulls[k] == 0.0:
             continue
-        # Mean and variance of the features stay, and count for fewer contexts.
+        # Mean and variance of the features stay, with the weight of fewer contexts.
         seen, kept = state.totals[0], weight * arms.pulls[k]
         left = max(seen - arms.pulls[k] + kept, kept) / seen
         fade_arm(state, k, weight)

@@ -1,20 +1,19 @@
-"""What every model shares: checked methods for plain Python, generic functions for compiled code.
+"""The base class of models: checked methods for plain Python, generic functions for compiled code.
 
-A model is a record of hyper-parameters. What it has learned is a `State`, arrays that `start` makes
-and `update` changes in place; keep, copy or save it as you like.
+A model is a record of hyper-parameters. What it has learned is in a `State`, arrays that `start`
+makes and `update` changes in place. You can keep, copy or save a state.
 
-A model names the class of its `state` and implements two functions; the rest is for those that can
-do more:
+A model names the class of its `state` and implements two functions; all else is optional:
 
-| to implement | does | |
+| to implement | what it does | needed |
 |---|---|---|
-| `belief(model, state, context, arms, step, rng)` | the belief about some arms | needed |
-| `update(model, state, context, arm, reward)` | learn from one reward, in place | needed |
+| `belief(model, state, context, arms, step, rng)` | return the belief about some arms | always |
+| `update(model, state, context, arm, reward)` | learn from one reward, in place | always |
 | `Model.prior(state, rng)` | put the prior into a blank state | if it is not zeros |
-| `Model.sizes()`, `Model.context_shape(arms)` | sizes of the axes, shape of a context | if others |
+| `Model.sizes()`, `Model.context_shape(arms)` | sizes of axes, shape of a context | if others |
 | `Model.settle(state)` | compute what follows from the sums | if anything does |
-| `forget(model, state, weight)` | move towards the prior | unless its state is all sums |
-| `predicted_belief(model, …)`, `Model.predictions` | the same for many contexts | for batches |
+| `forget(model, state, weight)` | move towards the prior | unless all fields are sums by arm |
+| `predicted_belief(model, …)`, `Model.predictions` | beliefs at many contexts | for fast batches |
 | `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
 | `Model.widened`, `Model.axes` | take further features | for an agent's dictionaries |
 """
@@ -47,10 +46,10 @@ def predicted_belief(
     model: Any, state: Any, mean: Floats, std: Floats, arms: Integers, step: int,
     rng: np.random.Generator,
 ) -> Belief:  # fmt: skip
-    """Return the belief about the given arms, whose moments `Model.predictions` has computed.
+    """Return the belief about the arms, given the moments that `Model.predictions` has computed.
 
-    For models whose beliefs at many contexts share most of their work; see `Agent.choose_many`.
-    The moments become the belief's, and may be changed in place.
+    For models that compute beliefs at many contexts faster together; see `Agent.choose_many`. The
+    belief may keep the moments, and change them in place.
     """
 
 
@@ -62,7 +61,7 @@ def update(model: Any, state: Any, context: Any, arm: int, reward: float) -> Non
 
 @hook
 def forget(model: Any, state: Any, weight: float) -> None:
-    """Move the state towards the prior, in place: earlier rewards count `weight` times as much."""
+    """Let earlier rewards count `weight` times as much: move the state to the prior, in place."""
 
 
 def forget_sums(model, state, weight):  # type: ignore[no-untyped-def]
@@ -72,30 +71,30 @@ def forget_sums(model, state, weight):  # type: ignore[no-untyped-def]
 
 @generic
 def training_due(model: Any, state: Any) -> bool:
-    """Return whether the model wants to train now, before it learns or believes anything more."""
+    """Return whether the model has to train now, before the next belief or update."""
     return hasattr(model, "training_due") and bool(model.training_due(state))
 
 
 class Model(Record):
     """A prior and a likelihood: turns rewards into beliefs."""
 
-    # The class of its states.
+    # The class of the model's states.
     state: ClassVar[type[State]]
 
-    # How often every arm is pulled before the policy decides, for models that need it.
+    # How often every arm is pulled before the policy decides.
     initial_pulls: ClassVar[int] = 0
 
     # Whether what two states have learned adds up, so that agents can be merged.
     merges: ClassVar[bool] = False
 
-    # Whether a state keeps every arm that it ever had: it remembers rewards with the arms' indices,
-    # so that `State.select` must not leave one out.
+    # Whether a state must keep every arm that it ever had, because it remembers rewards with the
+    # indices of their arms; `State.select` must not leave one out.
     keeps_arms: ClassVar[bool] = False
 
-    # Whether all runs of a simulation want to train after the same steps, and do so together.
+    # Whether all runs of a simulation train after the same steps, so that they train together.
     trains_together: ClassVar[bool] = False
 
-    # The largest reward or feature that it can learn from; whatever is computed stays finite.
+    # The largest reward or feature that the model can learn from: all results stay finite.
     largest: ClassVar[float] = LARGEST
 
     def __init_subclass__(cls) -> None:
@@ -103,24 +102,24 @@ class Model(Record):
         if "state" in vars(cls) and cls.state.is_all_sums():
             implements(forget, cls)(forget_sums)
 
-    # --- what a model may say of itself, at most twelve methods ---
+    # --- methods that a model may override, at most twelve ---
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the axes of its state, but for the arms."""
+        """Return the sizes of the axes of the model's state, other than the arms'."""
         return {axis: len(names) for axis, names in self.axes().items()}
 
     def axes(self, places: Any = None) -> dict[str, Sequence[Any]]:
-        """Return the name of every entry of these axes; `places` are those of the features.
+        """Return for each axis the names of its entries.
 
-        A feature is named by its place, and by default by the one that it has in this model.
+        A feature's name is its place: in `places`, or in this model by default.
         """
         return {"coefficient": places_of(places, getattr(self, "features", 0))}
 
     def prior(self, state: Any, rng: np.random.Generator | None = None) -> None:
-        """Put the prior into a blank state, in place; `rng` is for models that start at random."""
+        """Write the prior into a blank state, in place; models that start at random use `rng`."""
 
     def settle(self, state: Any) -> None:
-        """Compute in place what follows from the sums of a state, after these were changed."""
+        """Compute in place what follows from a state's sums, after these have changed."""
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """Return the shape of one step's context for this number of arms; () for none.
@@ -135,7 +134,10 @@ class Model(Record):
         raise NotImplementedError(f"{type(self).__name__} does not train")
 
     def predictions(self, state: Any, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-        """Return the moments for `predicted_belief`: (N, n) each, of n arms at N contexts."""
+        """Return means and standard deviations of n arms at N contexts, (N, n) each.
+
+        These are what `predicted_belief` takes.
+        """
         raise NotImplementedError(f"{type(self).__name__} predicts one context at a time")
 
     def widened(self, features: Any) -> "Model":
@@ -143,10 +145,10 @@ class Model(Record):
         raise ValueError(f"{type(self).__name__} cannot take further features; use AdaptiveLinear")
 
     def release(self, state: Any, arms: Integers) -> None:
-        """Let some arms go, in place, for models in which they taught something of the others."""
+        """Forget arms that are about to be removed, in place, but keep what they say of others."""
 
     def coefficients(self, state: Any, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of every parameter of an arm."""
+        """Return mean and standard deviation of each of an arm's parameters."""
         mean, std = state.coefficients(arm)
         return mean, std
 
@@ -163,7 +165,7 @@ class Model(Record):
             )
         return rewards
 
-    # --- what follows from it ---
+    # --- methods that all models share ---
 
     def start(self, arms: int, rng: np.random.Generator | None = None) -> Any:
         """Return the state before any data: every arm has the prior.
@@ -171,9 +173,9 @@ class Model(Record):
         Parameters
         ----------
         arms
-            K.
+            K, the number of arms.
         rng
-            For models that start at random; the same state every time without.
+            For models that start at random; without it they start with the same state every time.
         """
         sizes = {"arm": whole_number("the number of arms", arms), **self.sizes()}
         state = self.state.blank(sizes)
@@ -187,10 +189,10 @@ class Model(Record):
         return longer
 
     def widen(self, state: Any, features: Any, places: Any = None) -> Any:
-        """Return a state of the widened model: the further features were 0 in every context so far.
+        """Return a state of the widened model: the new features were 0 in every context so far.
 
-        `places` are those of the first features among all of them, by default the same; features
-        beyond them have always been 0, and are dropped.
+        `places` are the places of the first old features among the new ones, by default the same
+        places. Old features beyond these have always been 0 and are dropped.
         """
         wide = self.widened(features)
         new = wide.axes()
@@ -200,10 +202,9 @@ class Model(Record):
         return wider
 
     def merged(self, first: Any, second: Any, base: Any) -> Any:
-        """Return the state after all that two states have learned since they were one, `base`.
+        """Return the state after both histories: two states have learned since both were `base`.
 
-        All three are of the same arms. What is known after it is what would be known if all of it
-        had been learned in one place.
+        All three have the same arms. The result is as if one state had learned everything.
         """
         if not self.merges:
             raise ValueError(
@@ -217,7 +218,7 @@ class Model(Record):
 
     @property
     def trains(self) -> bool:
-        """Whether it has something to train between steps, when `training_due` says so."""
+        """Whether the model trains between steps, when `training_due` is true."""
         return type(self).trainer is not Model.trainer
 
     def arms(self, state: Any) -> int:
@@ -240,13 +241,13 @@ class Model(Record):
         state
             From `start`, `fit` or earlier updates.
         context
-            What is known about this step, of the model's `context_shape`; None where it has none.
+            What is known about this step, of the model's `context_shape`; None if that is ().
         arms
             Indices of the available arms, all by default.
         step
             t, for policies that ask for it; one more than the rewards seen by default.
         rng
-            For models that draw part of their belief, such as `NIGLinear`.
+            For models that draw a part of the belief, such as `NIGLinear`.
         """
         count = self.arms(state)
         available = self.check_arms(np.arange(count) if arms is None else arms, count)
@@ -267,7 +268,7 @@ class Model(Record):
     def fit(
         self, arms: int, contexts: ArrayLike | None, pulled: ArrayLike, rewards: ArrayLike
     ) -> Any:
-        """Return the state after a history, the same as `start` and one `update` with all of it."""
+        """Return the state after a history, as `start` and one `update` with all of it would."""
         state = self.start(arms)
         self.update(state, contexts, pulled, rewards)
         return state
@@ -292,7 +293,10 @@ class Model(Record):
         return contexts, arms.astype(np.int64), rewards
 
     def check_state(self, state: Any, rewards: int) -> None:
-        """Raise ValueError if a loaded state, of the right shapes, cannot have come about."""
+        """Raise ValueError if no history of this many rewards leads to a loaded state.
+
+        Its shapes and types have been checked.
+        """
         state.check(rewards)
 
     def check_arms(self, arms: ArrayLike, count: int) -> Integers:
@@ -329,16 +333,16 @@ class Model(Record):
 
 
 def places_of(places: Any, features: int) -> list[int]:
-    """Return the places of this many features, those given first; further ones are dropped, at -1.
+    """Return the places of this many features: `places`, then -1 for features to be dropped.
 
-    By default every feature stays where it is.
+    By default every feature keeps its place.
     """
     given = range(features) if places is None else places
     return [*given, *[-1] * (features - len(given))]
 
 
 def shared_names(old: Sequence[Any], new: Sequence[Any]) -> tuple[Integers, Integers]:
-    """Return where the names that two axes share are in each of them."""
+    """Return the places of the names that two axes share, in the old and in the new axis."""
     at = {name: place for place, name in enumerate(new)}
     both = [(place, at[name]) for place, name in enumerate(old) if name in at]
     first, second = np.array(both, dtype=np.int64).reshape(-1, 2).T
@@ -346,7 +350,7 @@ def shared_names(old: Sequence[Any], new: Sequence[Any]) -> tuple[Integers, Inte
 
 
 def check_finite(context: Floats, largest: float = LARGEST) -> None:
-    """Raise ValueError for a context with NaN, infinity, or numbers near it."""
+    """Raise ValueError for a context with NaN, infinity, or numbers beyond ±`largest`."""
     if not within(context, largest):
         raise ValueError(
             f"the context contains NaN or infinity, or a number beyond ±{largest:g}; every entry "
@@ -360,13 +364,13 @@ def never_training(model, state):  # type: ignore[no-untyped-def]
 
 
 def trains(model: Any) -> bool:
-    """Return whether the model has something to train between steps."""
+    """Return whether the model trains between steps."""
     return isinstance(model, Model) and model.trains
 
 
 def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards: Floats) -> None:
-    """Learn from observations that have been checked, in their order, training when it is due."""
-    done, due, train = 0, False, None
+    """Learn from checked observations in their order, in place; train whenever it is due."""
+    done, train = 0, None
     while done < arms.size:
         done, due = update_until_due(model, state, contexts, arms, rewards, done)
         if due:
@@ -376,7 +380,10 @@ def learn_many(model: Any, state: Any, contexts: Floats, arms: Integers, rewards
 
 @compiled
 def update_until_due(model, state, contexts, arms, rewards, first):  # type: ignore[no-untyped-def]
-    """Learn from observation `first` on, until training is due; return the number of the next."""
+    """Learn from observation `first` on, until training is due.
+
+    Return the number of the next observation, and whether training is due.
+    """
     for i in range(first, arms.size):
         update(model, state, contexts[i], arms[i], rewards[i])
         if training_due(model, state):

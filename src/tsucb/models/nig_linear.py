@@ -1,4 +1,4 @@
-"""One vector of coefficients per arm, and noise that is unknown too."""
+"""Linear rewards: one vector of coefficients per arm, and noise that is unknown, too."""
 
 from typing import Any, Self
 
@@ -17,8 +17,8 @@ from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.bursts import burst, gamma
 from tsucb.record import derived
 
-MOST_SCALE = 1e120  # of the noise: sums of squares of the largest numbers that are let in
-LEAST_PRECISION = 1e-60  # draws of a gamma of a small shape underflow to zero
+MOST_SCALE = 1e120  # of the noise: sums of squares of the largest numbers that are allowed
+LEAST_PRECISION = 1e-60  # draws of a gamma with a small shape can underflow to zero
 
 
 class NIGState(State):
@@ -33,7 +33,7 @@ class NIGState(State):
         return self.regressions.pulls
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return the state after both histories: scale + ½ meanᵀ precision mean adds up."""
+        """Return the state after both histories; scale + ½ meanᵀ precision mean adds up."""
         result = super().merged(other, base)
         for arm in np.flatnonzero(other.pulls != base.pulls):
             scale = self.scale[arm] + other.scale[arm] - base.scale[arm]
@@ -46,9 +46,9 @@ class NIGState(State):
 class NIGLinear(GaussianPrior):
     """Arm k pays xᵀβₖ plus normal noise of unknown variance σₖ²: Normal-Inverse-Gamma.
 
-    σₖ² ~ InverseGamma(aₜ, bₜ) and βₖ | σₖ² ~ N(μₜ, σₖ² Σₜ), equations (9)
-    and (10). As in the paper, each belief draws one σ̃² per arm and uses N(xᵀμₜ, σ̃² xᵀΣₜx):
-    estimate, radius and all samples of that step.
+    σₖ² ~ InverseGamma(aₜ, bₜ) and βₖ | σₖ² ~ N(μₜ, σₖ² Σₜ), equations (9) and (10). As in the
+    paper, each belief draws one σ̃² per arm; estimate, radius and all samples of the step follow
+    from N(xᵀμₜ, σ̃² xᵀΣₜx).
 
     Parameters
     ----------
@@ -83,21 +83,21 @@ class NIGLinear(GaussianPrior):
     prior_std: float = derived()
 
     def prior(self, state: NIGState, rng: np.random.Generator | None = None) -> None:
-        """Give all arms the prior, in place."""
+        """Write the prior into a blank state, in place."""
         super().prior(state)
         state.scale[:] = self.scale
 
     def coefficients(self, state: NIGState, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of every coefficient."""
+        """Return mean and standard deviation of each of an arm's coefficients."""
         mean, std = state.regressions.coefficients(arm)
         shape = self.shape + state.pulls[arm] / 2
-        # The expectation of the noise's variance; it has none up to shape 1.
+        # The expected variance of the noise; it is infinite up to shape 1.
         variance = state.scale[arm] / (shape - 1) if shape > 1 else np.inf
         return mean, std * np.sqrt(variance)
 
 
 def half_square(state: Regressions, arm: Any) -> float:
-    """Return ½ meanᵀ precision mean of an arm."""
+    """Return ½ meanᵀ precision mean of an arm's posterior."""
     mean, root = state.posterior(arm)
     return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
@@ -126,7 +126,7 @@ def predicted_belief_of_nig(model, state, mean, std, arms, step, rng):  # type: 
 
 @implements(update, NIGLinear)
 def update_nig_linear(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    # The closed form of bₜ subtracts large numbers; step by step it only ever grows.
+    # The closed form of bₜ subtracts large numbers; these steps only add to it.
     surprise, spread = learn(state.regressions, arm, context, reward, 1.0)
     state.scale[arm] += 0.5 * surprise * surprise / (1.0 + spread)
 

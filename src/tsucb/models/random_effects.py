@@ -1,21 +1,21 @@
-"""Arms without context, whose mean rewards are draws from a law that is not known either.
+"""Arms without context, whose mean rewards are draws from an unknown law.
 
-Arm k's rewards have the mean μₖ, and the μₖ are draws with mean m and a variance that is worth n₀
-rewards. For rewards whose variance is a quadratic function v of their mean (normal ones of equal
-noise, clicks, counts), the conjugate prior gives, for whatever n₀ is (Morris 1983),
+Arm k's rewards have the mean μₖ. The μₖ are draws with mean m and a variance that is worth n₀
+rewards. For rewards whose variance is a quadratic function v of their mean (normal rewards of equal
+noise, clicks, counts), the conjugate prior gives, for any n₀ (Morris 1983),
 
     E[μₖ] = (Σ y + n₀ m) / (nₖ + n₀),        Var[μₖ] = φ v(E[μₖ]) / (nₖ + n₀)
 
-with φ v(m) the variance of a reward of an arm of mean m. The average of an arm's nₖ rewards has
-mean m and variance φ v(m)/wₖ, 1/wₖ = 1/nₖ + 1/n₀: a one-way analysis of variance with random
-effects. m has the flat prior and φ a weak one, and both are integrated out, which puts Student's
-law in the place of the normal one. n₀ takes the values of a grid, weighted by their likelihood and
-a prior of the arms' spread with a heavy tail, as Gelman (2006) advises. So what is not known of
-level, noise and spread is part of an arm's variance, which matters most while rewards are few.
+where φ v(m) is the variance of a reward of an arm with mean m. The average of an arm's nₖ rewards
+has mean m and variance φ v(m)/wₖ, 1/wₖ = 1/nₖ + 1/n₀: a one-way analysis of variance with random
+effects. m has the flat prior and φ a weak one; both are integrated out, so that Student's law
+replaces the normal one. n₀ takes the values of a grid, weighted by their likelihood and by a prior
+of the arms' spread with a heavy tail, as Gelman (2006) advises. So an arm's variance includes the
+uncertainty about level, noise and spread, which matters most while rewards are few.
 
-The belief has these means and variances, and is normal. As the posteriors of clicks and counts are
-skewed, v is taken half a standard deviation above the mean, which reaches the upper quantiles of a
-gamma law; and as v(m) at least, so that an arm of few clicks is not given up too early.
+The belief is normal, with these means and variances. As the posteriors of clicks and counts are
+skewed, v is evaluated half a standard deviation above the mean, which reaches the upper quantiles
+of a gamma law, and is at least v(m), so that an arm with few clicks is not given up too early.
 
 References: Morris (1983), "Natural exponential families with quadratic variance functions:
 statistical theory"; Gelman (2006), "Prior distributions for variance parameters in hierarchical
@@ -29,19 +29,19 @@ import numpy as np
 from tsucb.compiler import shared
 from tsucb.numeric.arrays import Floats
 
-GRID = 3.0 ** np.arange(-13, 10)  # n₀ (m − low)² / (φ v(m)): one over the square of arms' variation
-PRIOR = 0.5 * np.log(GRID) - 1.5 * np.log1p(GRID)  # of the grid's values
+GRID = 3.0 ** np.arange(-13, 10)  # (m − low)² / Var μₖ, which is n₀ (m − low)² / (φ v(m))
+PRIOR = 0.5 * np.log(GRID) - 1.5 * np.log1p(GRID)  # logarithm of their prior
 WORTH = 2.0  # rewards that the guess of the noise is worth
 NOISE = 0.5  # that guess, as a share of the variance of all rewards
-RARE = 0.5  # with no more than this share above the lowest reward, rewards are mostly zero
+RARE = 0.5  # share of rewards above the lowest up to which they count as mostly zero
 NORMAL, TAIL, CLICKS = 0.0, 1.0, 2.0
 
 
 class RewardShape(NamedTuple):
     """The kind of rewards: v(mean) is 1, mean − low, or (mean − low)(high − mean).
 
-    The last is that of rewards with two values, as clicks have, and the second that of rewards that
-    are mostly the lowest, as revenue and rare counts are.
+    These are the kinds NORMAL, TAIL and CLICKS. TAIL is for rewards most of which are the lowest,
+    such as revenue and rare counts; CLICKS is for rewards with two values.
     """
 
     kind: float
@@ -50,17 +50,20 @@ class RewardShape(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What is known of K arms, as if all had the noise of an arm whose mean is `level`."""
+    """The posterior of K arms, as if all had the noise of an arm whose mean is `level`."""
 
     mean: Floats  # (K,)
     variance: Floats  # (K,)
-    level: float  # the mean of the arms, however often each was played
+    level: float  # the mean over arms, whatever the number of their rewards
     noise: float  # φ v(level)
     worth: float  # n₀
 
 
 def shape_of(low: float, high: float, mixed: bool, share: float) -> RewardShape:
-    """Return the kind of rewards in a range, `mixed` with a third value, by the share above low."""
+    """Return the shape of rewards from `low` to `high`.
+
+    They are `mixed` if they have a third value; `share` is the share of rewards above `low`.
+    """
     if not mixed:
         return RewardShape(CLICKS, low, high)
     return RewardShape(TAIL if share <= RARE else NORMAL, low, high)
@@ -80,9 +83,9 @@ def relative_variance(kind, low, high, mean, level):  # type: ignore[no-untyped-
 def effects(
     count: Floats, total: Floats, square: Floats, shape: RewardShape, above: float
 ) -> Effects:
-    """Return what rewards tell of their arms, given the number of each arm's, Σ y and Σ y².
+    """Return the posterior of the arms, given each arm's number of rewards, Σ y and Σ y².
 
-    `above` is the number of all rewards above the lowest.
+    `above` is the number of rewards above the lowest, of all arms.
     """
     tried, number = count > 0, count.sum()
     n, y = count[tried], total[tried] / count[tried]
@@ -91,7 +94,7 @@ def effects(
     spread = max(spread, 1e-14 * square.sum() / number)
     level = float(n / (n + 1.0) @ y / (n / (n + 1.0)).sum())
     unit = 1.0
-    if shape.kind != NORMAL:  # what arms vary is brought to an arm of the common mean
+    if shape.kind != NORMAL:  # scale variances to an arm with the common mean
         means = (total[tried] + level) / (n + 1.0)
         each = [relative_variance(*shape, mean, level) for mean in means]
         within, spread = (x * number / float(n @ each) for x in (within, spread))
@@ -109,7 +112,7 @@ def effects(
     chance = np.exp(0.5 * (chance - chance.max()) + PRIOR).ravel()
     chance /= chance.sum()
     noise = error / max(freedom - 2.0, 1.0)
-    if shape.kind == TAIL:  # of amounts, only those above the lowest tell
+    if shape.kind == TAIL:  # only rewards above the lowest tell how large amounts are
         noise *= 1.0 + WORTH / max(above, 1.0)
     means = (total + worth * levels) / (count + worth)
     variances = noise * (1.0 + (worth / whole) * worth / (count + worth)) / (count + worth)

@@ -6,14 +6,14 @@ with noise variance r is absorbed by Carlson's rule, see `tsucb.numeric.carlson`
     mean ← mean + root v (y − xᵀmean) / (r + vᵀv)
     root ← root · the triangular root of I − v vᵀ/(r + vᵀv)
 
-A covariance updated by subtraction drifts and may lose its positive variances; root rootᵀ cannot.
-And a triangle is half of the work of a square, to read and to change. Its other half is kept, as
-zeros, so that rows of different lengths can be read together.
+A covariance that is updated by subtraction drifts and may lose its positive variances; root rootᵀ
+cannot. And a triangle is half as much to read and to change as a square. The half below the
+diagonal is stored too, as zeros, so that vector instructions can read rows of different lengths.
 
-Two layouts, chosen by the number of features. For few, `Lanes` puts the arm on the last axis:
-one vector instruction then serves several arms. For many, `Rows` keeps each arm's matrix together:
-one vector instruction serves several features, and features that are zero are skipped, so a
-context with 20 of 136 features costs 20 rows.
+There are two layouts, chosen by the number of features. For few features, `Lanes` has the arm on
+the last axis: one vector instruction works on several arms. For many features, `Rows` has the arm
+on the first axis: one vector instruction works on several features, and features that are zero
+are skipped, so a context with 20 of 136 features costs 20 rows.
 """
 
 from typing import Any, Self
@@ -42,14 +42,14 @@ from tsucb.models.state import Places, Sizes, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers, inner, weighted_rows
 from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 
-# Up to 40 features, with 10 and with 60 arms, lanes were the faster at predicting and rows, from 20
-# features on, at learning; rows also skip zeros, of which long contexts often have many.
+# Measured with 10 and with 60 arms: `Lanes` predicts faster up to 40 features, `Rows` learns faster
+# from 20 on. `Rows` also skips zeros, and long contexts often have many.
 MOST_LANE_FEATURES = 20
-MOST_NEAR = 2**20  # numbers of roots; more do not stay in a cache until the next decision
+MOST_NEAR = 2**20  # numbers in all roots; more do not stay in the cache until the next decision
 
 
 class Regressions(State):
-    """What both layouts share; the arm of an array is first in `Rows`, and last in `Lanes`."""
+    """The posteriors of K regressions, in either layout."""
 
     root: Floats
     mean: Floats
@@ -58,7 +58,7 @@ class Regressions(State):
 
     @classmethod
     def blank(cls, sizes: Sizes) -> Self:
-        """Return regressions that have seen nothing, in the layout for this number of features."""
+        """Return regressions without data, in the layout for this number of features."""
         if cls is not Regressions:
             return super().blank(sizes)
         layout: Any = Lanes if sizes["coefficient"] <= MOST_LANE_FEATURES else Rows
@@ -66,7 +66,7 @@ class Regressions(State):
         return blank
 
     def widened(self, sizes: Sizes, places: Places) -> Self:
-        """Return regressions of more features with the same pulls; the model settles the rest."""
+        """Return blank regressions of more features with the same pulls, for `Model.settle`."""
         kind: Any = Regressions if isinstance(self, Lanes) else type(self)
         wide: Self = kind.blank({"arm": self.pulls.size, **sizes})
         return wide._replace(pulls=self.pulls.copy())
@@ -82,9 +82,9 @@ class Regressions(State):
         return self.mean, self.root
 
     def set_posteriors(self, mean: Any, root: Any) -> None:
-        """Replace all posteriors: arm k's by N(mean[k], root[k] root[k]ᵀ), for upper roots.
+        """Set arm k's posterior to N(mean[k], root[k] root[k]ᵀ); the roots are upper triangular.
 
-        What rounding has left below their diagonals is dropped.
+        Numbers below their diagonals, which come from rounding, are dropped.
         """
         means, roots = self.by_arm()
         means[:], roots[:] = mean, np.triu(root)
@@ -95,12 +95,12 @@ class Regressions(State):
         return means[arm].copy(), roots[arm].copy()
 
     def coefficients(self, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of one arm's every parameter."""
+        """Return mean and standard deviation of each of an arm's parameters."""
         mean, root = self.posterior(arm)
         return mean, np.sqrt((root**2).sum(axis=1))
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return posteriors of what two have learned since they were one: precisions add up."""
+        """Return the posteriors after both histories since `base`: precisions add up."""
         result = super().merged(other, base)
         for arm in np.flatnonzero(other.pulls != base.pulls):
             parts = [natural(state, arm) for state in (self, other, base)]
@@ -117,7 +117,7 @@ class Regressions(State):
 
 
 class Lanes(Regressions):
-    """The arm last: root[i, j, k] is row i, column j of arm k's root; mean[i, k]."""
+    """Regressions with the arm last: root[i, j, k] is row i, column j of arm k's root."""
 
     root: Floats = array("coefficient", "coefficient", "arm")
     mean: Floats = array("coefficient", "arm")
@@ -130,7 +130,7 @@ class Lanes(Regressions):
 
 
 class Rows(Regressions):
-    """The arm first: root[k, i, j] is row i, column j of arm k's root; mean[k, i]."""
+    """Regressions with the arm first: root[k, i, j] is row i, column j of arm k's root."""
 
     root: Floats = array("arm", "coefficient", "coefficient")
     mean: Floats = array("arm", "coefficient")
@@ -139,7 +139,7 @@ class Rows(Regressions):
 
 
 class Shared(Rows):
-    """A single regression, shared by all arms: that of arm 0."""
+    """A single regression, which all arms share, stored as arm 0."""
 
     root: Floats = array(1, "coefficient", "coefficient")
     mean: Floats = array(1, "coefficient")
@@ -148,10 +148,10 @@ class Shared(Rows):
 
 
 def triangular(root: Floats) -> Floats:
-    """The upper triangular root of root rootᵀ, with a diagonal that is not negative."""
+    """Return the upper triangular root of root rootᵀ; its diagonal is not negative."""
     if not np.tril(root, -1).any():
         return root
-    # Of the rows in reverse order, the QR decomposition gives the lower one, in reverse order.
+    # The QR decomposition of the reversed rows is the wanted root with both axes reversed.
     lower: Any = np.linalg.qr(root[::-1].T, mode="r")
     upper: Floats = lower.T[::-1, ::-1]
     return np.triu(upper * np.where(np.diag(upper) < 0, -1.0, 1.0))
@@ -167,39 +167,37 @@ def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
 
 @hook
 def predict(state: Any, context: Floats, arms: Integers) -> tuple[Floats, Floats]:
-    """The given arms' expected rewards at the context, and their standard deviations."""
+    """Return the arms' expected rewards at the context (n,), and their standard deviations (n,)."""
 
 
 def predict_many(state: Regressions, contexts: Floats, arms: Integers) -> tuple[Floats, Floats]:
-    """`predict` at many contexts, with each number of a root read once for several of them.
+    """Return the moments (N, n) of the arms' expected rewards at many contexts (N, d).
 
-    Compiled, and not left to BLAS, which is slower for triangles, and wakes threads for this.
+    Each number of a root is read once for several contexts. BLAS would be slower for triangles, and
+    wake threads.
     """
-    rows, count = len(contexts), arms.size
-    x = contexts if rows >= TOGETHER else np.resize(contexts, (TOGETHER, contexts.shape[1]))
-    if isinstance(state, Rows):
+    (rows, features), count = contexts.shape, arms.size
+    x = contexts if rows >= TOGETHER else np.resize(contexts, (TOGETHER, features))
+    if isinstance(state, Rows) and features >= 8:
         mean, std = np.empty((2, len(x), count))
         predict_rows_many(state.root, state.mean, arms, x, mean, std)
-        return mean[:rows], std[:rows]
-    root, center = state.root, state.mean
-    if not np.array_equal(arms, np.arange(state.pulls.size)):
-        root, center = root[..., arms], center[:, arms]
-    if count < 8:
-        root, center = (
-            np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, 8 - count)]) for a in (root, center)
-        )
-    root, center = np.ascontiguousarray(root), np.ascontiguousarray(center)
-    mean, std = np.empty((2, len(x), max(count, 8)))
-    predict_lanes_many(root, center, x, mean, std)
-    if count >= 8:
-        return mean[:rows], std[:rows]
+    else:
+        means, roots = state.by_arm()
+        center, root = means.T, roots.transpose(1, 2, 0)
+        if count < 8 or not np.array_equal(arms, np.arange(state.pulls.size)):
+            lanes = np.resize(arms, max(count, 8))  # fewer than 8 arms are repeated
+            center, root = center[:, lanes], root[..., lanes]
+        mean, std = np.empty((2, len(x), max(count, 8)))
+        center, root = np.ascontiguousarray(center), np.ascontiguousarray(root)
+        predict_lanes_many(root, center, x, mean, std)
     return np.ascontiguousarray(mean[:rows, :count]), np.ascontiguousarray(std[:rows, :count])
 
 
-# Blocks of contexts, and of arms, are whole: the last one overlaps with the one before.
+# The functions below work on whole blocks of `TOGETHER` contexts and of eight arms or features; the
+# last block overlaps with the one before.
 @compiled
 def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-untyped-def]
-    """Moments (N, K) of all arms, at least 8, at contexts (N, d), at least 4."""
+    """Write the moments (N, K) of all arms, at least 8, at contexts (N, d), at least `TOGETHER`."""
     features, _, count = root.shape
     rows, sums, squares = contexts.shape[0], np.empty((TOGETHER, 8)), np.empty((TOGETHER, 8))
     for block in range(0, rows, TOGETHER):
@@ -219,7 +217,7 @@ def predict_lanes_many(root, center, contexts, mean, std):  # type: ignore[no-un
 
 @compiled
 def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[no-untyped-def]
-    """The same for roots that lie one after the other, of at least 8 features."""
+    """Write the moments (N, n) of some arms at contexts (N, d), for `Rows` and d of at least 8."""
     features, rows, squares = contexts.shape[1], contexts.shape[0], np.empty((TOGETHER, 8))
     head = features % 8
     for a in range(arms.size):
@@ -230,7 +228,7 @@ def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[
             clear(squares, 0)
             x = first * features
             add_squares(squares, 0, contexts, x, None, head, root, begin, features)
-            clear(squares, head)  # of the first eight columns these belong to the next block
+            clear(squares, head)  # these columns belong to the next block
             for j in range(head, features, 8):
                 add_squares(squares, 0, contexts, x, None, j + 8, root, begin + j, features)
             for r in range(TOGETHER):
@@ -244,7 +242,7 @@ def predict_rows_many(root, center, arms, contexts, mean, std):  # type: ignore[
 
 @compiled
 def clear(sums, first):  # type: ignore[no-untyped-def]
-    """Zeros in all columns from the first given on."""
+    """Set columns `first` to 7 to zero."""
     for r in range(sums.shape[0]):
         for l in range(first, 8):
             sums[r, l] = 0.0
@@ -254,13 +252,7 @@ def clear(sums, first):  # type: ignore[no-untyped-def]
 def learn(
     state: Any, arm: int, context: Floats, reward: float, noise_variance: float
 ) -> tuple[float, float]:
-    """Absorb one observation; return the surprise y − xᵀmean and the spread xᵀΣx before it."""
-
-
-@compiled
-def set_spread(regressions, arm, feature, std):  # type: ignore[no-untyped-def]
-    """Give a coefficient about which nothing is known its standard deviation."""
-    regressions.root[arm, feature, feature] = std
+    """Learn one observation; return the surprise y − xᵀmean and the spread xᵀΣx before it."""
 
 
 @implements(predict, Lanes)
@@ -268,7 +260,7 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
     features, _, count = state.root.shape
     root, center = state.root, state.mean
     mean, std = np.zeros(arms.size), np.zeros(arms.size)
-    if features * count < 8 or not everyone(arms, count):
+    if features * count < 8 or not is_all(arms, count):
         for a in range(arms.size):
             k = arms[a]
             for j in range(features):
@@ -290,7 +282,7 @@ def predict_lanes(state, context, arms):  # type: ignore[no-untyped-def]
 
 @compiled
 def add_variances(root, context, out):  # type: ignore[no-untyped-def]
-    """Variances of all arms, at least 8, at a context, into zeros."""
+    """Add the variances of all arms, at least 8, at a context to `out`, which is zero."""
     features, _, count = root.shape
     down, rest = features * count, count - count % 32
     far = root.size > MOST_NEAR
@@ -305,14 +297,17 @@ def add_variances(root, context, out):  # type: ignore[no-untyped-def]
     for block in range(rest, count, 8):
         k = min(block, count - 8)
         for l in range(8):
-            out[k + l] = 0.0  # the last eight may overlap with those before
+            out[k + l] = 0.0  # the last block may overlap with the one before
         for j in range(features):
             add_eight_squares(out, k, context, 0, None, j + 1, root, j * count + k, down)
 
 
 @compiled
 def add_variances_of_few(root, context, out):  # type: ignore[no-untyped-def]
-    """The same for fewer arms: the columns of all of them in one row, of at least 8."""
+    """Add the variances of all arms, fewer than 8, at a context to `out`, which is zero.
+
+    Row i of all arms' roots is read as one row of d · K columns, of which there are at least 8.
+    """
     features, _, count = root.shape
     columns = features * count
     v = np.empty(columns)
@@ -329,7 +324,7 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     features = context.size
     root, center = state.root, state.mean
     mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
-    values, rows, reach = used(context)
+    values, rows, reach = nonzero(context)
     size = features * features
     far = arms.size * size > MOST_NEAR and features <= MOST_SHORT
     for a in range(arms.size):
@@ -338,9 +333,9 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
             for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
                 fetch(root, place)
         if 8 <= features <= MOST_SHORT:
-            short_transposed_product(root, k, values, rows, reach, v)
-        else:
             transposed_product(root, k, values, rows, reach, v)
+        else:
+            long_transposed_product(root, k, values, rows, v)
         expected = 0.0
         variance = 0.0
         for i in range(features):
@@ -380,8 +375,11 @@ def learn_lanes(state, arm, context, reward, noise_variance):  # type: ignore[no
 def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-untyped-def]
     features = context.size
     root, mean, room = state.root, state.mean, np.empty((5, features))
-    values, rows, reach = used(context)
-    transposed_product(root, arm, values, rows, reach, room[V])
+    values, rows, reach = nonzero(context)
+    if 8 <= features <= MOST_SHORT:
+        transposed_product(root, arm, values, rows, reach, room[V])
+    else:
+        long_transposed_product(root, arm, values, rows, room[V])
     surprise = reward
     for i in range(features):
         surprise -= context[i] * mean[arm, i]
@@ -397,8 +395,11 @@ def learn_rows(state, arm, context, reward, noise_variance):  # type: ignore[no-
 
 @compiled
 def evidence(state, arms):  # type: ignore[no-untyped-def]
-    """Pulls and information of the given arms; the state's own arrays where it is all of them."""
-    if everyone(arms, state.pulls.size):
+    """Return pulls and information of the arms.
+
+    For all arms these are the state's own arrays: copies would take a tenth of a step and more.
+    """
+    if is_all(arms, state.pulls.size):
         return state.pulls, state.information
     pulls, information = np.empty(arms.size, state.pulls.dtype), np.empty(arms.size)
     for a in range(arms.size):
@@ -407,8 +408,8 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def everyone(arms, count):  # type: ignore[no-untyped-def]
-    """Whether the arms are 0, 1, …, count − 1."""
+def is_all(arms, count):  # type: ignore[no-untyped-def]
+    """Return whether the arms are 0, 1, …, count − 1."""
     if arms.size != count:
         return False
     wrong = 0
@@ -418,8 +419,11 @@ def everyone(arms, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def used(context):  # type: ignore[no-untyped-def]
-    """Values and numbers of the features that are not zero, and how many there are up to each."""
+def nonzero(context):  # type: ignore[no-untyped-def]
+    """Return values and places of the features that are not zero.
+
+    Also return for every feature how many of these there are up to it.
+    """
     values, n = np.empty(context.size), 0
     rows, reach = np.empty(context.size, np.int64), np.empty(context.size, np.int64)
     for i in range(context.size):
@@ -431,21 +435,10 @@ def used(context):  # type: ignore[no-untyped-def]
 
 @compiled
 def transposed_product(root, arm, values, rows, reach, v):  # type: ignore[no-untyped-def]
-    """Set v = rootᵀx for an arm's root, and an x with these features `used`."""
-    if v.size > MOST_SHORT:
-        long_transposed_product(root, arm, values, rows, v)
-    elif v.size < 8:
-        for j in range(v.size):
-            v[j] = 0.0
-            for n in range(reach[j]):
-                v[j] += values[n] * root[arm, rows[n], j]
-    else:
-        short_transposed_product(root, arm, values, rows, reach, v)
+    """Set v = rootᵀx, for an arm's root and a context x with these `nonzero` features.
 
-
-@compiled
-def short_transposed_product(root, arm, values, rows, reach, v):  # type: ignore[no-untyped-def]
-    """The same for 8 to `MOST_SHORT` features; it cannot raise, so no references are counted."""
+    For 8 to `MOST_SHORT` features; it cannot raise, so it is inlined and no references are counted.
+    """
     features = v.size
     begin, head = arm * features * features, features % 16
     if head > 0:
@@ -458,24 +451,27 @@ def short_transposed_product(root, arm, values, rows, reach, v):  # type: ignore
 
 @compiled
 def long_transposed_product(root, arm, values, rows, v):  # type: ignore[no-untyped-def]
-    """The same, a few rows at a time, each from about its diagonal on."""
+    """Set v = rootᵀx as `transposed_product` does, for any number of features.
+
+    Reads `FEW` rows of the root at a time, from about the diagonal on.
+    """
     features = v.size
     begin, head = arm * features * features, features % 32
     for j in range(features):
         v[j] = 0.0
     for n in range(0, rows.size, FEW):
-        some, weights, first = rows[n : n + FEW], values[n : n + FEW], rows[n]
+        count, first = min(FEW, rows.size - n), rows[n]
         if first < head:
-            for m in range(some.size):
+            for m in range(n, n + count):
                 for j in range(head):
-                    v[j] += weights[m] * root[arm, some[m], j]
+                    v[j] += values[m] * root[arm, rows[m], j]
         for j in range(max(head, first - (first - head) % 32), features, 32):
-            add_thirty_two(v, j, weights, 0, some, some.size, root, begin + j, features)
+            add_thirty_two(v, j, values, n, rows, count, root, begin + j, features)
 
 
 @compiled
 def widen(regressions, arm, factor):  # type: ignore[no-untyped-def]
-    """Multiply one arm's root by a factor."""
+    """Multiply an arm's root by a factor, in place."""
     root = regressions.root
     for i in range(root.shape[1]):
         for j in range(i, root.shape[2]):
@@ -484,10 +480,11 @@ def widen(regressions, arm, factor):  # type: ignore[no-untyped-def]
 
 @compiled
 def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: ignore[no-untyped-def]
-    """N(μ, SSᵀ) ← N(μ, SSᵀ)^γ · prior^(1−γ): widen S to S/√γ, then observe the prior.
+    """Replace a posterior N(μ, SSᵀ) by N(μ, SSᵀ)^γ · prior^(1−γ), in place; γ is the weight.
 
-    The prior's precision is Σᵢ rᵢrᵢᵀ with rᵢ the rows of its root's inverse, so its power 1−γ is
-    worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance 1/(1−γ).
+    S is widened to S/√γ, then the prior is learned as data. Its precision is Σᵢ rᵢrᵢᵀ with rᵢ the
+    rows of its root's inverse, so its power 1−γ is worth d observations rᵢᵀβ = rᵢᵀμ₀ of variance
+    1/(1−γ).
     """
     pulls, features = regressions.pulls[part] * weight, prior_mean.size
     widen(regressions, part, 1.0 / np.sqrt(weight))
@@ -504,7 +501,7 @@ def observe_prior(regressions, part, weight, prior_root, prior_mean):  # type: i
 
 @compiled
 def inverse_row(root, i, row):  # type: ignore[no-untyped-def]
-    """Row i of the inverse of a lower triangular root: rᵀ root = eᵢᵀ, solved from its end."""
+    """Write row i of the inverse of a lower triangular root: solve rᵀ root = eᵢᵀ from its end."""
     row[:] = 0.0
     row[i] = 1.0 / root[i, i]
     for j in range(i - 1, -1, -1):

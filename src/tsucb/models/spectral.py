@@ -1,4 +1,4 @@
-"""Regressions that fade: posteriors in the basis in which they and the prior are both diagonal.
+"""Regressions that fade: posteriors in a basis in which they and the prior are both diagonal.
 
 Relative to a prior N(μ₀, Σ₀), arm k's parameters are μ₀ + G b with G Gᵀ = Σ₀ and independent
 bᵢ ~ N(qᵢ, tᵢ): tᵢ is the share of the prior's variance that is left in direction i, 1 before any
@@ -7,9 +7,9 @@ means, with those of the prior, so that it needs no matrix:
 
     tᵢ ← tᵢ / sᵢ,   qᵢ ← γ qᵢ / sᵢ,   sᵢ = γ + (1 − γ) tᵢ
 
-An observation couples the bᵢ of its arm, and rotations make them independent again: Jacobi's method
-on the rows of a root of their covariance, which keeps small variances accurate beside large ones.
-As the last basis nearly fits, few sweeps are needed.
+An observation couples the bᵢ of its arm. Rotations make them independent again: Jacobi's method on
+the rows of a root of their covariance, which keeps small variances accurate beside large ones. The
+last basis nearly fits, so a few sweeps are enough.
 
 Reference: Demmel and Veselić (1992), "Jacobi's method is more accurate than QR".
 """
@@ -25,7 +25,7 @@ from tsucb.models.state import State, array, counts
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.carlson import set_factors
 
-PARALLEL = 1e-14  # the cosine of the angle of two rows that are taken to be at right angles
+PARALLEL = 1e-14  # cosine of the angle up to which two rows count as orthogonal
 MOST_SWEEPS = 30  # two to five are usual
 GREATEST_PRODUCT = 1e300
 LEAST_SHARE = 1e-200  # of the prior's variance
@@ -43,7 +43,7 @@ class Spectral(State):
 
     @classmethod
     def of(cls, fresh: Regressions) -> Self:
-        """Return the same for regressions that have the prior, without data."""
+        """Return the `Spectral` state of regressions without data: they have the prior."""
         means, roots = fresh.by_arm()
         arms, size = means.shape
         blank = cls.blank({"arm": arms, "coefficient": size})
@@ -51,11 +51,11 @@ class Spectral(State):
         return blank
 
     def joined(self, other: State) -> Self:
-        """Return the state with the arms of another, or of fresh regressions, behind its own."""
+        """Return this state with the arms of another, or of blank regressions, behind its own."""
         return super().joined(Spectral.of(other) if isinstance(other, Regressions) else other)
 
     def coefficients(self, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of one arm's every parameter."""
+        """Return mean and standard deviation of each of an arm's parameters."""
         basis = self.basis[arm]
         return self.center + basis @ self.mean[arm], np.sqrt(basis**2 @ self.share[arm])
 
@@ -80,7 +80,7 @@ def predict_spectral(state, context, arms):  # type: ignore[no-untyped-def]
 
 @compiled
 def coordinates(state, k, context, w):  # type: ignore[no-untyped-def]
-    """Write w = Gᵀx of arm k, with which xᵀ(μ₀ + G b) = xᵀμ₀ + wᵀb."""
+    """Set w = Gᵀx for arm k: then xᵀ(μ₀ + G b) = xᵀμ₀ + wᵀb."""
     for i in range(w.size):
         w[i] = 0.0
     for j in range(w.size):
@@ -125,9 +125,9 @@ def learn_spectral(state, arm, context, reward, noise_variance):  # type: ignore
 
 @compiled
 def orthogonalise(rows):  # type: ignore[no-untyped-def]
-    """Rotate the rows until their first parts, which are square, are at right angles.
+    """Rotate the rows (d, ≥ d) until their first d columns are orthogonal, in place.
 
-    Return the squared lengths of the first parts.
+    Return the squared lengths of the rows in these columns.
     """
     d, width = rows.shape
     squares = np.zeros(d)
@@ -167,7 +167,7 @@ def orthogonalise(rows):  # type: ignore[no-untyped-def]
 def fade(state, arm, weight):  # type: ignore[no-untyped-def]
     """Replace an arm's posterior p by p^γ · prior^(1−γ), in place; γ is the weight.
 
-    Return the square of the distance between its mean and the prior's, Σ qᵢ² / (tᵢ/γ + 1/(1−γ)).
+    Return the squared distance of its mean from the prior's, Σ qᵢ² / (tᵢ/γ + 1/(1−γ)).
     """
     share, mean = state.share[arm], state.mean[arm]
     distance, product = 0.0, 1.0

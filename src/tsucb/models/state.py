@@ -1,16 +1,16 @@
-"""States: what a model has learned, as arrays that declare their own axes and rules.
+"""States: what a model has learned, as arrays that declare their axes and rules.
 
     class ArmTotals(State):
         pulls: Integers = counts("arm")
         rewards: Floats = sums("arm")
 
-Each field says what its axes are, whether two histories add, whether it fades when old rewards
-count less, and its bounds. Starting, adding and selecting arms, widening, merging, fading and
-checking a loaded file follow from that, once, in this file. A field that is neither a sum nor a
-count is what the model makes of those: its `settle` computes it again where they were changed.
+A field declares its axes, its bounds, whether two histories add, and whether it fades when old
+rewards count less. From these declarations this file derives how a state starts, how arms are added
+and selected, and how states are widened, merged, faded and checked. A field that is neither a sum
+nor a count is computed from sums and counts: `Model.settle` does it again after they were changed.
 
-An axis is a name, whose size the model gives, or a number. A scalar is an array of one number,
-which compiled code can change in place.
+An axis is a name, whose size the model gives, or a number, its size. A scalar is an array of one
+number, which compiled code can change in place.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ from tsucb.numeric.arrays import Floats, Integers, aligned, copy_of
 from tsucb.record import Record
 
 Sizes = Mapping[str, int]
-# For an axis, which of its places are kept, and where they are in the wider state.
+# By axis: the places that are kept, and where they are in the wider state.
 Places = Mapping[str, tuple[Integers, Integers]]
 
-MOST = 1e100  # of any number in a state: its square is finite
-MOST_REWARDS = 2.0**53  # more cannot be counted one by one
+MOST = 1e100  # the largest number in a state: its square is finite
+MOST_REWARDS = 2.0**53  # a float cannot count more one by one
 
 
 class Axes(NamedTuple):
@@ -42,6 +42,11 @@ class Axes(NamedTuple):
     least: float
     most: float
 
+    @property
+    def is_sum_by_arm(self) -> bool:
+        """Whether the field is a sum or count of which each arm has a part, first axis the arm."""
+        return self.fades and self.names[:1] == ("arm",)
+
 
 def array(
     *axes: str | int,
@@ -50,17 +55,17 @@ def array(
     least: float = -MOST,
     most: float = MOST,
 ) -> Any:
-    """Declare an array with these axes; all of its entries are `start` before any data."""
+    """Declare an array with these axes, whose entries are `start` before any data."""
     return Axes(axes, start, np.dtype(dtype), False, False, least, most)
 
 
 def sums(*axes: str | int, least: float = -MOST) -> Any:
-    """Declare sums over rewards: two histories add, and fading multiplies them."""
+    """Declare sums over rewards: two histories add, and fading multiplies."""
     return Axes(axes, 0.0, np.dtype(np.float64), True, True, least, MOST)
 
 
 def counts(*axes: str | int) -> Any:
-    """Declare whole numbers of rewards, which add, and which fade where a model forgets."""
+    """Declare whole numbers of rewards: two histories add, and fading multiplies."""
     return Axes(axes, 0, np.dtype(np.int64), True, True, 0, MOST_REWARDS)
 
 
@@ -76,11 +81,8 @@ class State(Record):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._declared = cls._declared | {n: vars(cls)[n] for n in cls._declarations()}
-
-    @classmethod
-    def _declarations(cls) -> list[str]:
-        return [n for n, x in vars(cls).items() if isinstance(x, Axes | type)]
+        own = {name: x for name, x in vars(cls).items() if isinstance(x, Axes | type)}
+        cls._declared = cls._declared | own
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
         return cls._make(values if values else [named[name] for name in cls._fields])
@@ -91,14 +93,17 @@ class State(Record):
 
     @classmethod
     def blank(cls, sizes: Sizes) -> Self:
-        """Return the state with all entries as they start, for these sizes of the axes."""
+        """Return the state before any data, for these sizes of the axes."""
         return cls._make(
             filled(field, sizes) if isinstance(field, Axes) else field.blank(sizes)
             for field in cls._declared.values()
         )
 
     def _map(self, change: Callable[..., Any], inner: Callable[..., Any], *others: Any) -> Self:
-        """Return the state of change(field, array, …) of arrays and inner(state, …) of states."""
+        """Return a state made by change(field, array, …) of arrays and inner(state, …) of states.
+
+        The arguments `…` are the same fields of the other states.
+        """
         return self._make(
             change(field, *values) if isinstance(field, Axes) else inner(*values)
             for field, *values in zip(self._declared.values(), self, *others, strict=True)
@@ -109,7 +114,7 @@ class State(Record):
         return self._map(lambda _, value: copy_of(value), lambda state: state.copy())
 
     def select(self, arms: Integers) -> Self:
-        """Return the state of some of the arms, in the order given."""
+        """Return the state of these arms, in this order."""
 
         def take(field: Axes, value: NDArray[Any]) -> NDArray[Any]:
             if "arm" not in field.names:
@@ -119,7 +124,7 @@ class State(Record):
         return self._map(take, lambda state: state.select(arms))
 
     def joined(self, other: "State") -> Self:
-        """Return the state with the arms of another behind its own; all else is its own."""
+        """Return this state with the arms of another behind its own."""
 
         def join(field: Axes, value: NDArray[Any], more: NDArray[Any]) -> NDArray[Any]:
             if "arm" not in field.names:
@@ -130,7 +135,7 @@ class State(Record):
         return self._map(join, lambda state, more: state.joined(more), other)
 
     def widened(self, sizes: Sizes, places: Places) -> Self:
-        """Return the state for axes of these sizes; old entries are at `places`, others start."""
+        """Return the state for axes of these sizes: old entries at `places`, others as at start."""
 
         def widen(field: Axes, value: NDArray[Any]) -> NDArray[Any]:
             if not field.names:
@@ -144,7 +149,7 @@ class State(Record):
         return self._map(widen, lambda state: state.widened(sizes, places))
 
     def merged(self, other: Any, base: Any) -> Self:
-        """Return what this state and another have learned since they were one, `base`."""
+        """Return this state with what `other` has learned since both were `base`."""
 
         def add(field: Axes, one: Any, two: Any, before: Any) -> Any:
             return one + two - before if field.adds else one.copy()
@@ -156,15 +161,24 @@ class State(Record):
         return np.zeros(0), np.zeros(0)
 
     @classmethod
+    def sums_by_arm(cls) -> dict[str, Axes]:
+        """Return the fields, other than states, that are sums or counts by arm."""
+        fields = cls._declared.items()
+        return {n: field for n, field in fields if isinstance(field, Axes) and field.is_sum_by_arm}
+
+    @classmethod
     def is_all_sums(cls) -> bool:
-        """Return whether all of the state are sums by arm, so that `fade_arm` forgets all of it."""
-        return bool(cls._declared) and all(
-            isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",)
-            for field in cls._declared.values()
-        )
+        """Return whether all fields are sums by arm, so that `fade_arm` forgets everything."""
+        return 0 < len(cls._declared) == len(cls.sums_by_arm())
+
+    def fade(self, weights: Floats) -> None:
+        """Multiply the sums of each arm by its weight, in place."""
+        for name in self.sums_by_arm():
+            values = getattr(self, name)
+            values *= weights.reshape(-1, *(1,) * (values.ndim - 1))
 
     def check(self, rewards: int) -> None:
-        """Raise ValueError if a number is outside of its bounds, or counts exceed the rewards."""
+        """Raise ValueError if a number is out of bounds, or a count larger than `rewards`."""
         for (name, field), value in zip(self._declared.items(), self, strict=True):
             if isinstance(value, State):
                 value.check(rewards)
@@ -177,7 +191,7 @@ class State(Record):
 
 
 def filled(field: Axes, sizes: Sizes) -> NDArray[Any]:
-    """Return an array of a field as it starts, for these sizes of the axes."""
+    """Return an array of a field before any data, for these sizes of the axes."""
     shape = tuple(sizes[n] if isinstance(n, str) else n for n in field.names) or (1,)
     if field.dtype != np.float64:
         return np.full(shape, field.start, field.dtype)
@@ -188,21 +202,18 @@ def filled(field: Axes, sizes: Sizes) -> NDArray[Any]:
 
 
 def fade_arm(state: State, arm: int, weight: float) -> None:
-    """Let what was seen of one arm count `weight` times as much, in place, in compiled code."""
+    """Multiply the sums of an arm by a weight, in place, in compiled code."""
 
 
 def fader(state: Any, arm: Any, weight: Any) -> Callable[..., None]:
-    """Return `fade_arm` for a Numba type of states: a loop over each field that fades."""
-    lines = ["def fade(state, arm, weight):", "    return"]
-    for name, field in class_of(state)._declared.items():
-        if isinstance(field, Axes) and field.fades and field.names[:1] == ("arm",):
-            index = "".join(f", i{n}" for n in range(1, len(field.names)))
-            loops = [
-                f"{'    ' * n}for i{n} in range(state.{name}.shape[{n}]):"
-                for n in range(1, len(field.names))
-            ]
-            change = f"{'    ' * len(field.names)}state.{name}[arm{index}] *= weight"
-            lines[-1:-1] = [*loops, change]
+    """Return the code of `fade_arm` for a Numba type of states: a loop over each sum by arm."""
+    lines = ["def fade(state, arm, weight):"]
+    for name, field in class_of(state).sums_by_arm().items():
+        axes = range(1, len(field.names))
+        lines += [f"{'    ' * n}for i{n} in range(state.{name}.shape[{n}]):" for n in axes]
+        index = ", ".join(["arm", *(f"i{n}" for n in axes)])
+        lines.append(f"{'    ' * len(field.names)}state.{name}[{index}] *= weight")
+    lines.append("    return")
     place: dict[str, Any] = {"__name__": __name__}
     exec(compile("\n".join(lines), __file__, "exec"), place)
     code: Callable[..., None] = place["fade"]

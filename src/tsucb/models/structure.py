@@ -1,11 +1,11 @@
-"""Values made of numbers, arrays and tuples of them: states, models, policies.
+"""Nested tuples of numbers and arrays, such as states, models and policies: copy, stack and save.
 
-They are taken apart into JSON and arrays to be saved, and put together again by a template that
-says what belongs where: a file never says which code to run.
+To be saved, a value becomes JSON and a list of arrays. To be loaded, it is put together by a
+template that has its structure, types and shapes: a file never says which code to run.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class WrongSettings(Exception):
 
 
 def leaves(value: Any) -> Iterator[NDArray[Any]]:
-    """The arrays in a value of nested tuples, in order."""
+    """Yield the arrays in a value of nested tuples, in order."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, tuple):
@@ -30,34 +30,36 @@ def leaves(value: Any) -> Iterator[NDArray[Any]]:
             yield from leaves(part)
 
 
-def refilled(template: Any, arrays: Iterator[NDArray[Any]]) -> Any:
-    """A value of nested named tuples like the template, with other arrays in it."""
-    if isinstance(template, np.ndarray):
-        return next(arrays)
-    if not isinstance(template, tuple):
-        return template
-    return _like(template, [refilled(part, arrays) for part in template])
+def map_arrays(function: Callable[..., NDArray[Any]], *values: Any) -> Any:
+    """Return the first value with each array replaced by a function of it.
+
+    Further values have the same structure; the function also gets their arrays at the same place.
+    """
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return function(*values)
+    if not isinstance(first, tuple):
+        return first
+    return _like(first, [map_arrays(function, *parts) for parts in zip(*values, strict=True)])
 
 
 def copied(value: Any) -> Any:
-    """The value with arrays of its own; of whatever else it is made, a deep copy."""
+    """Return the value with arrays of its own; a deep copy if it is no tuple or array."""
     if isinstance(value, tuple | np.ndarray):
-        return refilled(value, (copy_of(array) for array in leaves(value)))
+        return map_arrays(copy_of, value)
     return copy.deepcopy(value)
 
 
 def side_by_side(values: list[Any]) -> list[Any]:
-    """The same values, the arrays of each now rows of arrays in which all lie; see `stacked`."""
-    stacks = [np.stack(arrays) for arrays in zip(*map(leaves, values), strict=True)]
-    return [
-        refilled(value, (stack[number] for stack in stacks)) for number, value in enumerate(values)
-    ]
+    """Return copies of the values whose arrays are rows of common arrays; see `stacked`."""
+    together = map_arrays(lambda *arrays: np.stack(arrays), *values)
+    return [map_arrays(lambda array, n=n: array[n], together) for n in range(len(values))]
 
 
 def stacked(values: Sequence[Any]) -> Any:
-    """One value, whose arrays have those of all values on their first axis, and share their memory.
+    """Return one value that has the arrays of all values on a new first axis, without copying.
 
-    The values must lie `side_by_side`, unless there is only one.
+    Several values must come from `side_by_side`, in its order.
 
     >>> values = side_by_side([(np.zeros(2),), (np.ones(2),)])
     >>> stacked(values)[0][1, 0] = 5.0
@@ -65,30 +67,29 @@ def stacked(values: Sequence[Any]) -> Any:
     (array([5., 1.]),)
     """
     if len(values) == 1:
-        return refilled(values[0], (array[None] for array in leaves(values[0])))
-    bases = []
-    for arrays in zip(*map(leaves, values), strict=True):
-        base = arrays[0].base
-        if (
-            base is None
-            or base.shape != (len(values), *arrays[0].shape)
-            or any(
-                row.ctypes.data != array.ctypes.data
-                for row, array in zip(base, arrays, strict=True)
-            )
-        ):
-            raise ValueError("values to be used as one must lie side by side")
-        bases.append(base)
-    return refilled(values[0], iter(bases))
+        return map_arrays(lambda array: array[None], values[0])
+    return map_arrays(_stack_of, *values)
+
+
+def _stack_of(*rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the array whose rows these are; raise ValueError if there is none."""
+    stack, shape = rows[0].base, (len(rows), *rows[0].shape)
+    if (
+        stack is None
+        or stack.shape != shape
+        or [r.ctypes.data for r in rows] != [r.ctypes.data for r in stack]
+    ):
+        raise ValueError("values to be stacked must lie side by side; call side_by_side first")
+    return stack
 
 
 def _like(template: Any, parts: list[Any]) -> Any:
-    """A tuple of the template's class."""
+    """Return a tuple of the template's class."""
     return type(template)._make(parts) if hasattr(template, "_make") else tuple(parts)
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
-    """The value as JSON; its arrays are appended to the list."""
+    """Return the value as JSON, and append its arrays to the list."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {"array": len(arrays) - 1}
@@ -105,9 +106,12 @@ def pack(value: Any, arrays: Arrays) -> Any:
 
 
 def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
-    """The packed value, which must have the structure, types and shapes of the template."""
+    """Return a packed value; raise ValueError if its structure, types or shapes are others.
+
+    The template has those that it must have.
+    """
     if isinstance(template, np.ndarray):
-        array = _taken(packed, arrays)
+        array = _array(packed, arrays)
         if array.shape != template.shape or array.dtype != template.dtype:
             raise ValueError(
                 f"an array of {array.dtype} {array.shape} where {template.dtype} "
@@ -129,7 +133,8 @@ def unpack(packed: Any, arrays: Arrays, template: Any) -> Any:
     return packed
 
 
-def _taken(packed: Any, arrays: Arrays) -> NDArray[Any]:
+def _array(packed: Any, arrays: Arrays) -> NDArray[Any]:
+    """Return the array that a packed value names by its number; raise ValueError otherwise."""
     number = packed.get("array") if isinstance(packed, dict) else None
     if type(number) is not int or not 0 <= number < len(arrays):
         raise ValueError(f"{packed!r} where an array belongs")
@@ -137,9 +142,9 @@ def _taken(packed: Any, arrays: Arrays) -> NDArray[Any]:
 
 
 def pack_object(record: Any, arrays: Arrays) -> dict[str, Any]:
-    """Return a model or policy as its class's name and its settings, which may be records, too."""
+    """Return a model or policy as the name of its class, and its settings (some are records)."""
     settings = record.settings() if isinstance(record, Record) else {}
-    if hasattr(record, "described"):  # it has code among its settings, which no file can hold
+    if hasattr(record, "described"):  # among its settings is code, which no file can hold
         settings = record.described()
     return {
         "class": type(record).__name__,
@@ -153,7 +158,10 @@ def pack_object(record: Any, arrays: Arrays) -> dict[str, Any]:
 def unpack_object(
     saved: dict[str, Any], arrays: Arrays, classes: Iterable[type], given: Any
 ) -> Any:
-    """Return a model or policy of one of the classes as it was saved, or `given` if it is equal."""
+    """Return a saved model or policy of one of the classes, or `given` if it is equal.
+
+    Raise WrongSettings if `given` is another, or is needed because the class has code in it.
+    """
     name, fields, classes = saved["class"], saved["fields"], list(classes)
     if given is None:
         cls = next((cls for cls in classes if cls.__name__ == name), None)
@@ -172,20 +180,20 @@ def unpack_object(
 
 
 def _setting(packed: Any, arrays: Arrays, classes: list[type]) -> Any:
-    """Return a setting as the constructor takes it, which checks it."""
+    """Return a setting as the constructor, which checks it, takes it."""
     if isinstance(packed, dict) and "class" in packed:
         return unpack_object(packed, arrays, classes, None)
     if isinstance(packed, dict):
-        return _taken(packed, arrays)
+        return _array(packed, arrays)
     return tuple(packed) if isinstance(packed, list) else packed
 
 
 def _same(first: Any, arrays: Arrays, second: Any, others: Arrays) -> bool:
-    """Whether two packed values are equal, arrays included."""
+    """Return whether two packed values are equal, including their arrays."""
     if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
         if "array" in first:
-            mine, theirs = _taken(first, arrays), _taken(second, others)
-            # Not `array_equal`, which takes an interrupt for a difference.
+            mine, theirs = _array(first, arrays), _array(second, others)
+            # Not `array_equal`, which catches an interrupt and says that they differ.
             return mine.shape == theirs.shape and bool((mine == theirs).all())
         return all(_same(first[k], arrays, second[k], others) for k in first)
     if isinstance(first, list) and isinstance(second, list):

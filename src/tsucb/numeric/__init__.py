@@ -1,1 +1,1 @@
-"""Arithmetic that knows nothing of bandits: random bursts and special functions."""
+"""Arithmetic: random numbers, special functions, triangular roots, stacks of matrices."""

@@ -22,7 +22,7 @@ PAGES = 65_536  # bytes of an array that has memory pages of its own
 
 
 def aligned(shape: tuple[int, ...]) -> Floats:
-    """Return zeros that begin at a cache line, so that no row of eight spans two of them."""
+    """Return zeros that begin at a cache line, so that no block of eight spans two lines."""
     size = math.prod(shape)
     room = untouched(size + LINE // 8)
     skipped = -room.ctypes.data % LINE // 8
@@ -49,8 +49,8 @@ def copy_of(values: NDArray[Any]) -> NDArray[Any]:
     return aligned(values.shape)
 
 
-# For compiled code: loops compile faster than what NumPy has for the same. An assignment of one
-# array to a part of another takes two seconds, for the sake of the text of an error.
+# For compiled code: these loops compile faster than NumPy's functions. Assigning one array to a
+# part of another takes two seconds to compile, because of the text of an error.
 @compiled
 def copy_to(target, source):  # type: ignore[no-untyped-def]
     """Set target[:] = source, for vectors of the same length."""
@@ -137,7 +137,7 @@ def place_of_largest(values):  # type: ignore[no-untyped-def]
 
 @compiled
 def quantiles(table, share, out):  # type: ignore[no-untyped-def]
-    """Set out to the quantile of every column, interpolated as NumPy does."""
+    """Set out[a] to the quantile `share` of column a of the table, interpolated as in NumPy."""
     rows = table.shape[0]
     place = share * (rows - 1)
     below = int(place)
@@ -157,7 +157,10 @@ def quantiles(table, share, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def put_in_place(values, k):  # type: ignore[no-untyped-def]
-    """Reorder: the k-th smallest at k, none larger before it, none smaller after (Hoare)."""
+    """Reorder the values so that the k-th smallest is at place k (Hoare's algorithm).
+
+    No larger value is before it, and no smaller one after it.
+    """
     first, last = 0, values.size - 1
     while first < last:
         middle, i, j = values[k], first, last

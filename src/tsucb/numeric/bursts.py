@@ -1,8 +1,8 @@
-"""Random draws in bulk, for compiled code: three times as fast as one call of the generator each.
+"""Random draws in bulk for compiled code, three times as fast as one call of a generator each.
 
-A decision takes one number from the `numpy.random.Generator`, which seeds a burst: a SplitMix64
-counter, turned into normals by the ziggurat. All of it is arithmetic on registers, whereas a call
-of the generator goes through a function pointer that the compiler cannot see through. Bursts of
+A decision takes one number from the `numpy.random.Generator`. It seeds a burst: a SplitMix64
+counter, whose bits the ziggurat turns into normals. This is arithmetic in registers, whereas a call
+of the generator goes through a function pointer, which the compiler cannot inline. Bursts of
 different decisions start at independent points of a cycle of 2⁶⁴.
 
     state = burst(rng)
@@ -23,10 +23,10 @@ from tsucb.compiler.normals import FIRST_FACTOR, SECOND_FACTOR, STEP
 
 LAYERS = 256
 EDGE = 3.6541528853610088  # where the tail begins, for 256 layers
-AREA = 0.00492867323399141  # of every layer
+AREA = 0.00492867323399141  # the area of each layer
 MANTISSA = 2.0**52
 
-# Layer i has 2⁵² cells of WIDTH[i] to each side of 0; the first SURE[i] are under the curve.
+# Layer i has 2⁵² cells of WIDTH[i] on each side of 0; the first SURE[i] are under the curve.
 WIDTH = np.empty(LAYERS)
 SURE = np.empty(LAYERS, dtype=np.int64)
 HEIGHT = np.empty(LAYERS)
@@ -82,7 +82,7 @@ def normal(state):  # type: ignore[no-untyped-def]
 
 @compiled
 def rare(layer, cell, state):  # type: ignore[no-untyped-def]
-    """Return a normal from the tail or the edge of a layer: one draw in a hundred."""
+    """Return a normal from the tail, or from the edge of a layer, as one draw in 100 needs it."""
     while True:
         x = cell * WIDTH[layer]
         if abs(cell) < SURE[layer]:
@@ -112,7 +112,7 @@ def gamma(shape, state):  # type: ignore[no-untyped-def]
         if v > 0.0:
             v = v * v * v
             u, state = uniform(state)
-            # The first test is an easy part of the second.
+            # The first test is cheap, and passes only if the second does.
             if u < 1.0 - 0.0331 * z * z * z * z or math.log(u) < 0.5 * z * z + d * (
                 1.0 - v + math.log(v)
             ):

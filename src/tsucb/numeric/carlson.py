@@ -1,13 +1,13 @@
 """Carlson's rule: update the triangular square root of a covariance by an observation.
 
-With the root upper triangular, v = rootᵀx, and αⱼ = r + v₀² + … + vⱼ², of which the last, α, is
-the noise variance r and the spread at x together, the root is multiplied by the triangular root of
+Let the root be upper triangular, v = rootᵀx, and αⱼ = r + v₀² + … + vⱼ², with r the noise variance.
+The last αⱼ is α, the variance of the observation. The root is multiplied by the triangular root of
 I − v vᵀ/α:
 
     rootᵢⱼ ← rootᵢⱼ √(αⱼ₋₁/αⱼ) − (rootᵢ₀v₀ + … + rootᵢⱼ₋₁vⱼ₋₁) vⱼ / √(αⱼ₋₁αⱼ)
 
-Along a row each entry waits for the sum of those before it, so vector instructions take four rows
-at a time: four by four numbers are loaded, transposed in registers, and stored back.
+Along a row each entry needs the sum over those before it. So vector instructions work on four rows
+at a time: they load four by four numbers, transpose them in registers, and store them back.
 
 Reference: Carlson (1973), "Fast triangular formulation of the square root filter".
 """
@@ -17,15 +17,18 @@ import numpy as np
 from tsucb.compiler import compiled
 from tsucb.compiler.vectors import DEVIATION, KEEP, PRODUCT, TAKE, V, absorb_four
 
-# Matrices with longer rows are read a few rows at a time, from left to right, so that the processor
-# sees what comes next. Down their columns each number would be waited for, above all where rows lie
-# a power of two apart.
+# Matrices with rows longer than MOST_SHORT are read FEW rows at a time, from left to right, so that
+# the processor loads ahead. Going down their columns it would wait for each number, most of all
+# where rows are a power of two apart.
 MOST_SHORT, FEW = 200, 8
 
 
 @compiled
 def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
-    """Compute the factors of the rule from v; set root v to 0; return the spread vᵀv."""
+    """Write the factors of the rule for room[V] into the work array; return the spread vᵀv.
+
+    Also set room[PRODUCT], in which `absorb` adds up root v, to 0.
+    """
     features, spread = room.shape[1], 0.0
     for j in range(features):
         spread += room[V, j] * room[V, j]
@@ -43,7 +46,7 @@ def set_factors(room, noise_variance):  # type: ignore[no-untyped-def]
 
 @compiled
 def absorb(root, arm, room):  # type: ignore[no-untyped-def]
-    """Apply the rule to an arm's root, root[arm]; write the old root v into the room."""
+    """Apply the rule to root[arm]; write the old root times v into room[PRODUCT]."""
     features = room.shape[1]
     begin, head = arm * features * features, features % 4
     for i in range(head):

@@ -1,7 +1,7 @@
 """Eigenvalues and eigenvectors of small symmetric matrices, for compiled code.
 
-LAPACK, called from compiled code, takes 5.6 µs for ten rows where this takes 2.3, and 22 for twenty
-where this takes 12; a step of TS-UCB on a ball in ten dimensions takes 4 in all.
+For ten rows this takes 2.3 µs and LAPACK, called from compiled code, 5.6 µs; for twenty rows 12 and
+22 µs. A whole step of TS-UCB on a ball in ten dimensions takes 4 µs.
 """
 
 import math
@@ -11,15 +11,15 @@ import numpy as np
 from tsucb.compiler import compiled
 
 EPSILON = 2.0**-52
-MOST_ROUNDS = 60  # of the iteration for one eigenvalue, which needs two on average
+MOST_ROUNDS = 60  # iterations for one eigenvalue; two are the average
 
 
 @compiled
 def symmetric_eigen(matrix):  # type: ignore[no-untyped-def]
-    """Return eigenvalues, and eigenvectors as the columns of a matrix, in no order.
+    """Return the eigenvalues, unsorted, and the eigenvectors as the columns of a matrix.
 
-    Householder reflections make the matrix tridiagonal, rotations (implicit QL with shifts) make
-    that diagonal: 9 n³ operations.
+    Householder reflections make the matrix tridiagonal, then rotations (implicit QL with shifts)
+    make it diagonal: 9 n³ operations.
 
     Reference: Bowdler, Martin, Reinsch and Wilkinson (1968), "The QR and QL algorithms for
     symmetric matrices".
@@ -34,7 +34,7 @@ def symmetric_eigen(matrix):  # type: ignore[no-untyped-def]
 
 @compiled
 def reflect(a, diagonal, beside):  # type: ignore[no-untyped-def]
-    """Replace a by Q with QᵀaQ tridiagonal: its diagonal, and what is beside it from row 1 on."""
+    """Replace a by Q with QᵀaQ tridiagonal; write its diagonal, and in beside[1:] the next one."""
     n = diagonal.size
     scales = np.zeros(n)
     for i in range(n - 1, 0, -1):
@@ -89,7 +89,7 @@ def reflect(a, diagonal, beside):  # type: ignore[no-untyped-def]
 
 @compiled
 def rotate(vectors, diagonal, beside):  # type: ignore[no-untyped-def]
-    """Make the tridiagonal matrix diagonal, and turn the vectors with it."""
+    """Make the tridiagonal matrix diagonal, and rotate the vectors with it."""
     n = diagonal.size
     for i in range(1, n):
         beside[i - 1] = beside[i]

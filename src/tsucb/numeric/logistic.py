@@ -1,20 +1,20 @@
-"""The logistic function under a normal law: what clicks need in place of conjugacy.
+"""Integrals of the logistic function under a normal law, for models of clicks.
 
-With η ~ N(centre, scale²), integrals of the logistic function σ(η) are sums over equally spaced
-points: the trapezoidal rule, which for functions as smooth as these converges exponentially. With a
-step of 0.8 standard deviations the normal density adds an error of exp(−2π²/0.64) = 4e-14, and the
-poles of σ at ±iπ one of exp(−2π²/0.8) = 2e-11 if the step in η is 0.8 too.
+With η ~ N(centre, scale²), integrals of the logistic function σ(η) are computed by the trapezoidal
+rule, which converges exponentially for functions as smooth as these. With a step of 0.8 standard
+deviations the normal density adds an error of exp(−2π²/0.64) = 4e-14; the poles of σ at ±iπ add
+exp(−2π²/0.8) = 2e-11 if the step in η is 0.8 too.
 """
 
 import math
 
 from tsucb.compiler import compiled
 
-STEP = 0.8  # in η and in standard deviations of it, whichever is finer
+STEP = 0.8  # in η or in its standard deviations, whichever is finer
 REACH = 6.4  # standard deviations to each side
-WIDEST = 100.0  # where σ is a step: wider laws are scaled down to this, centre and all
-LEAST = 1e-16  # of the variance that is lost: what is less is rounding
-NARROW = 1e-3  # scales from here on down have two terms of Taylor's series: errors of 1e-12
+WIDEST = 100.0  # where σ is like a step: centre and scale of wider laws are scaled down to this
+LEAST = 1e-16  # share of the variance that a reward takes away; smaller ones are rounding
+NARROW = 1e-3  # below this scale two terms of Taylor's series are enough: errors of 1e-12
 
 
 @compiled
@@ -27,7 +27,7 @@ def logistic(eta):  # type: ignore[no-untyped-def]
 def mesh_of(scale):  # type: ignore[no-untyped-def]
     """Return the step in standard deviations, and the number of steps to each side.
 
-    What is integrated may grow as fast as exp(η), which moves its bulk by up to `scale`.
+    The integrand may grow as fast as exp(η), which moves its peak by up to `scale`.
     """
     step = STEP / max(1.0, scale)
     return step, math.ceil((REACH + scale) / step)
@@ -47,7 +47,7 @@ def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
     for n in range(-count, count + 1):
         z = n * step
         weight = math.exp(-0.5 * z * z)
-        # Around the middle, so that the variance of a narrow law keeps its digits.
+        # Relative to the middle, so that the variance of a narrow law keeps its digits.
         away = logistic(centre + scale * z) - middle
         total += weight
         first += weight * away
@@ -58,10 +58,10 @@ def logistic_moments(centre, scale):  # type: ignore[no-untyped-def]
 
 @compiled
 def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
-    """Return mean and lost variance of z = (η − centre)/scale after a reward of chance σ(η).
+    """Return the mean of z = (η − centre)/scale after a reward, and 1 minus its variance.
 
-    A reward between 0 and 1 counts as that fraction of a click: σ(η)^reward (1 − σ(η))^(1 −
-    reward).
+    A reward of 1 has the probability σ(η). One between 0 and 1 counts as a fraction of a click: its
+    likelihood is σ(η)^reward (1 − σ(η))^(1 − reward).
     """
     if scale > WIDEST:
         centre, scale = centre * (WIDEST / scale), WIDEST
@@ -90,10 +90,10 @@ def after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
 
 @compiled
 def most_likely_after_click(centre, scale, reward):  # type: ignore[no-untyped-def]
-    """Return the same by Laplace's method, from the mode and the curvature there."""
+    """Return what `after_click` returns, by Laplace's method: from mode and curvature there."""
     if scale > WIDEST:
         centre, scale = centre * (WIDEST / scale), WIDEST
-    low, high, z = scale * (reward - 1.0), scale * reward, 0.0  # which bracket it
+    low, high, z = scale * (reward - 1.0), scale * reward, 0.0  # the mode is between these
     for _ in range(100):
         chance = logistic(centre + scale * z)
         slope = z - scale * (reward - chance)

@@ -1,9 +1,9 @@
-"""Distributions that compiled code needs: normal, gamma, chi-squared and Beta.
+"""Distributions for compiled code: normal, gamma, chi-squared and Beta.
 
-SciPy's versions cannot be called from compiled code without the interpreter. Every function here
-takes and returns plain floats, works inside compiled code and from Python, and is tested against
-SciPy. Quantiles are asked for by their upper tail q = 1 − p, because the policies want levels like
-p = 1 − 1/(1 + t), whose distance from one would be lost in p itself.
+Compiled code cannot call SciPy's functions without the interpreter. The functions here take and
+return floats, can be called from compiled code and from Python, and are tested against SciPy.
+Quantiles take the upper tail q = 1 − p, because policies ask for levels such as p = 1 − 1/(1 + t),
+whose distance from one would be lost in p.
 """
 
 import math
@@ -13,8 +13,8 @@ from tsucb.compiler import compiled
 ROOT_2 = math.sqrt(2.0)
 ROOT_2_PI = math.sqrt(2.0 * math.pi)
 LOG_2_PI = math.log(2.0 * math.pi)
-EPSILON = 2.0**-53  # half the spacing of floats at one: where the series below may stop
-TINY = 1e-300  # stands for zero in the denominators of continued fractions
+EPSILON = 2.0**-53  # half the spacing of floats at one: the series below stop there
+TINY = 1e-300  # replaces zero in the denominators of continued fractions
 
 
 @compiled
@@ -134,8 +134,8 @@ def gamma_front(shape: float, x: float) -> float:
 def gamma_tails(shape: float, x: float) -> tuple[float, float]:
     """Return P(X ≤ x) and P(X > x) of Gamma(shape, 1), the smaller with relative accuracy.
 
-    The power series of the lower tail for x < shape + 1, the continued fraction of the upper tail
-    beyond (Abramowitz and Stegun 1964, 6.5.29 and 6.5.31).
+    Uses the power series of the lower tail for x < shape + 1, and the continued fraction of the
+    upper tail beyond (Abramowitz and Stegun 1964, 6.5.29 and 6.5.31).
     """
     if x <= 0.0:
         return 0.0, 1.0
@@ -173,7 +173,7 @@ def gamma_tails(shape: float, x: float) -> tuple[float, float]:
 def chi_squared_quantile_upper(tail: float, degrees: float) -> float:
     """Return the x that a chi-squared variable of these degrees exceeds with chance `tail`.
 
-    Newton's method on the logarithm of the tail, from the Wilson–Hilferty value.
+    Uses Newton's method on the logarithm of the tail, from the Wilson–Hilferty value.
 
     >>> round(chi_squared_quantile_upper(0.05, 10.0), 6)
     18.307038
@@ -184,13 +184,13 @@ def chi_squared_quantile_upper(tail: float, degrees: float) -> float:
     third = 2.0 / (9.0 * degrees)
     root = 1.0 - third + normal_quantile_upper(tail) * math.sqrt(third)
     log_gamma = math.lgamma(shape)
-    # The lower tail is about (x/2)^shape / Γ(shape + 1) near zero: where Wilson–Hilferty fails.
+    # Near zero Wilson–Hilferty fails; the lower tail is about (x/2)^shape / Γ(shape + 1) there.
     near_zero = math.exp((math.log1p(-tail) + log_gamma + math.log(shape)) / shape)
     x = max(0.5 * degrees * max(root, 0.0) ** 3, near_zero)
     for _ in range(60):
         lower, upper = gamma_tails(shape, x)
         density = math.exp((shape - 1.0) * math.log(x) - x - log_gamma)
-        # In the logarithm of the smaller tail the curve is nearly straight.
+        # The logarithm of the smaller tail is nearly linear in x.
         if tail < 0.5:
             move = upper * math.log(upper / tail) / density
         else:
@@ -221,8 +221,8 @@ def beta_front(x: float, y: float, a: float, b: float) -> float:
 def beta_fraction(x: float, y: float, a: float, b: float) -> float:
     """Return the continued fraction of the incomplete beta function, with y = 1 − x.
 
-    The even part of Abramowitz and Stegun (1964) 26.5.8, written without differences of large
-    numbers (DiDonato and Morris 1992, BFRAC).
+    This is the even part of Abramowitz and Stegun (1964) 26.5.8, written without differences of
+    large numbers (DiDonato and Morris 1992, BFRAC).
     """
     surplus = (a + b) * y - b if a > b else a - (a + b) * x
     bottom = a / (a + 1.0) * (surplus + 1.0)
@@ -263,8 +263,8 @@ def beta_tails(x: float, y: float, a: float, b: float) -> tuple[float, float]:
 def beta_quantile_upper(tail: float, a: float, b: float) -> float:
     """Return the x that a Beta(a, b) variable exceeds with chance `tail`.
 
-    Newton's method for log(x/(1 − x)), in the logarithm of the smaller tail, kept inside a
-    bracket that every step narrows.
+    Uses Newton's method for log(x/(1 − x)), in the logarithm of the smaller tail, inside a bracket
+    that every step narrows.
 
     >>> round(beta_quantile_upper(0.05, 3.0, 5.0), 6)
     0.658739

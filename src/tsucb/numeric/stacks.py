@@ -1,9 +1,9 @@
 """Products and triangular factors of stacks of matrices, in blocks.
 
 For matrices of a hundred rows BLAS wakes threads, and on a busy machine waiting for them takes
-longer than all the arithmetic: 8 s of processor time for what takes one thread 0.8. Blocks stay
-below the size at which it does. Blocks of zeros are skipped, so that a product of two triangular
-matrices costs a sixth.
+longer than all the arithmetic: 8 s of processor time instead of 0.8 s in one thread. The blocks
+here are smaller than the size from which BLAS does so. Blocks of zeros are skipped, so a product of
+two triangular matrices costs a sixth.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def blocks(size: int) -> list[slice]:
 
 
 def parts(stack: Floats) -> Iterator[Any]:
-    """Yield places of some matrices at a time, as many as stay in a fast cache."""
+    """Yield slices of a stack, each with as many matrices as stay in a fast cache."""
     if stack.ndim == 2:
         yield ...
         return
@@ -62,7 +62,7 @@ def gram(stack: Floats) -> Floats:
 
 
 def add_product(out: Floats, left: Floats, right: Floats, symmetric: bool) -> None:
-    """Add left @ right, in place; of a symmetric product, half is computed."""
+    """Add left @ right to `out`, in place; compute only half of a symmetric product."""
     for l in blocks(left.shape[-1]):
         some = [i for i in blocks(left.shape[-2]) if left[..., i, l].any()]
         for j in blocks(right.shape[-1]):
@@ -87,7 +87,7 @@ def lower_roots(stack: Floats) -> Floats:
 
 
 def factorise(stack: Floats) -> list[Floats]:
-    """Put L in the place of each matrix; return the inverses of its blocks on the diagonal."""
+    """Replace each matrix by its L; return the inverses of L's diagonal blocks."""
     size, inverses = stack.shape[-1], list[Any]()
     for i in blocks(size):
         rest = slice(i.stop, size)
@@ -100,11 +100,11 @@ def factorise(stack: Floats) -> list[Floats]:
 
 
 def block_roots(stack: Floats) -> Floats:
-    """Return `lower_roots` of matrices of one block."""
+    """Return `lower_roots` of matrices with at most `BLOCK` rows."""
     lower: Any
     try:
         lower = np.linalg.cholesky(stack)
-    except np.linalg.LinAlgError:  # only rounding takes an eigenvalue below 1
+    except np.linalg.LinAlgError:  # rounding has taken an eigenvalue below 1, even below 0
         values, vectors = np.linalg.eigh(stack)
         half = np.sqrt(np.maximum(values, 1.0))[..., None] * transposed(vectors)
         upper: Any = np.linalg.qr(half, mode="r")

@@ -1,4 +1,4 @@
-"""Means with their intervals: the one place for what tables and reports state."""
+"""Means with intervals, for all tables and reports."""
 
 import math
 
@@ -26,7 +26,7 @@ def mean_interval(values: Floats) -> tuple[float, float, float, float]:
 
 
 def rate_interval(rewards: Floats) -> tuple[float, float, float, float]:
-    """Return mean, standard error and 95 % interval of rewards: Wilson's if all are 0 or 1.
+    """Return mean, standard error and 95 % interval of rewards; Wilson's if all are 0 or 1.
 
     >>> [round(x, 3) for x in rate_interval(np.array([0.0, 0.0, 0.0, 1.0]))]
     [0.25, 0.217, 0.046, 0.699]

@@ -1,1 +1,1 @@
-"""Models with a network in front, which JAX trains."""
+"""Models with a neural network, which JAX trains."""

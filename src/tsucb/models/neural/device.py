@@ -1,4 +1,4 @@
-"""Import JAX and optax, which train networks, or say how to install them."""
+"""Import JAX and optax, which train networks, or raise with the command that installs them."""
 
 from tsucb.extras import require
 

@@ -1,4 +1,4 @@
-"""Networks whose predictions are the posterior: separate ones, or heads with random priors."""
+"""Models whose posterior is the predictions of several networks, or of several heads of one."""
 
 import functools
 from dataclasses import KW_ONLY
@@ -17,14 +17,14 @@ Members = Annotated[int, functools.partial(whole_number, least=2)]
 
 
 class DeepEnsemble(NetworkModel):
-    """Networks that start at random and learn the same: what they predict is the posterior.
+    """Networks that start at random and learn the same; their predictions are the posterior.
 
     Each is trained on the squared error of the pulled arms' rewards, from where it was. Networks
-    agree where the data say so, and differ elsewhere by where they started and by their
-    mini-batches. Nothing is added where they agree too early.
+    agree where there are data; elsewhere they differ by their start and their mini-batches. Nothing
+    is added where they agree too early.
 
-    Training needs JAX and optax (`tsucb[deep]`) and uses the device that JAX finds; in `simulate`
-    the networks of all runs and policies train together.
+    Training needs JAX and optax (`tsucb[deep]`) and runs on the device that JAX finds; in
+    `simulate` the networks of all runs and policies train together.
 
     Parameters
     ----------
@@ -60,15 +60,15 @@ class DeepEnsemble(NetworkModel):
 
 
 class BootstrappedHeads(NetworkModel):
-    """One network with many heads, each with half of the data and a random prior of its own.
+    """One network with many heads, each with half of the data and its own random prior.
 
     All heads share the hidden layers. Head h predicts f(x, a) + β σ p(x, a): f is trained, p is an
     output of a random network that is never trained, and σ the standard deviation of the rewards.
-    Where there are data, f makes up for p; where there are none, heads differ by p, however sure
-    training may be. All of it costs little more than one network. Half of the rewards, drawn for
-    each head, count double for it and the others nothing.
+    Where there are data, f makes up for p; where there are none, heads differ by p, even if their f
+    agree. All of it costs little more than one network. For each head a random half of the rewards
+    counts double, the other half not at all.
 
-    Training needs JAX and optax (`tsucb[deep]`); see `DeepEnsemble` for how it is done.
+    Training needs JAX and optax (`tsucb[deep]`), and runs as for `DeepEnsemble`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A network with a Bayesian last layer: `NeuralLinear` and `LastLayerLaplace`."""
+"""Networks with a Bayesian last layer: `NeuralLinear` and `LastLayerLaplace`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
@@ -29,7 +29,7 @@ from tsucb.record import derived
 
 
 class NeuralLinearState(NetworkState):
-    """A network, and the posteriors of the regressions on its last hidden layer."""
+    """A network, and the posteriors of regressions on the outputs of its last hidden layer."""
 
     head: NIGState = nested(NIGState)
 
@@ -38,13 +38,12 @@ class NeuralLinear(NetworkModel):
     """Neural-Linear: `NIGLinear` on features h(x) that a network learns.
 
     The network maps a context x through hidden layers with ReLU to one output per arm; h(x) are
-    the outputs of its last hidden layer. After every `training.interval` rewards it is trained on
-    the squared error of the pulled arms' rewards, h is computed again for all past contexts, and
-    every arm's posterior is computed from them. In between, each reward is one update of its arm.
-    Uncertainty about h is ignored. The defaults are those of the paper's Table 2.
+    the outputs of its last hidden layer. After every `training.interval` rewards the network is
+    trained on the squared error of the pulled arms' rewards. Then h is computed again for all past
+    contexts, and every arm's posterior from these. In between, each reward is one update of its
+    arm. Uncertainty about h is ignored. The defaults are those of the paper's Table 2.
 
-    Training needs JAX and optax (`tsucb[deep]`) and uses the device that JAX finds; in `simulate`
-    the networks of all runs and policies train together.
+    Training needs JAX and optax (`tsucb[deep]`), and runs as for `DeepEnsemble`.
 
     Parameters
     ----------
@@ -53,11 +52,11 @@ class NeuralLinear(NetworkModel):
     hidden
         Widths of the hidden layers; the last is d, the number of features of the regressions.
     training
-        See `Training`; its learning rate falls over the network's life.
+        See `Training`; the learning rate falls over the network's life.
     initial_pulls
         How often every arm is pulled before the policy decides.
     shape, scale, prior_precision
-        Of the regressions' prior, see `NIGLinear`.
+        The regressions' prior; see `NIGLinear`.
 
     >>> model = NeuralLinear(features=2, hidden=(8, 4))
     >>> state = model.start(arms=3)
@@ -80,14 +79,14 @@ class NeuralLinear(NetworkModel):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Make the model of the regressions."""
+        """Make `head`, the model of the regressions."""
         super().prepare(values)
         prior = {name: values[name] for name in ("shape", "scale", "prior_precision")}
         values["head"] = NIGLinear(values["hidden"][-1], **prior)
         values["prior_precision"] = values["head"].prior_precision
 
     def prior(self, state: NeuralLinearState, rng: np.random.Generator | None = None) -> None:
-        """Draw the network, and give all regressions their prior, in place."""
+        """Draw the network, and write the prior of all regressions, in place."""
         super().prior(state, rng)
         self.head.prior(state.head)
 
@@ -120,18 +119,18 @@ class LaplaceState(NetworkState):
 
 
 class LastLayerLaplace(NetworkModel):
-    """A network whose last layer is uncertain: the Laplace approximation of its posterior.
+    """A network with the Laplace approximation of the posterior of its last layer.
 
     The network predicts wₐᵀφ(x) for arm a, with φ(x) the outputs of its last hidden layer and a
-    constant. Given φ, the squared error is quadratic in wₐ, so that its posterior at the trained
-    weights is N(wₐ, (λI + Σ φφᵀ/σ²)⁻¹), over the rewards of the arm: λ is the precision of the
-    prior, σ² the mean squared error of the network. After every `training.interval` rewards the
-    network is trained and all this is computed again; in between, each reward is one update of its
-    arm.
+    constant. Given φ, the squared error is quadratic in wₐ, so its posterior at the trained weights
+    is N(wₐ, (λI + Σ φφᵀ/σ²)⁻¹), with the sum over the arm's rewards, λ the precision of the prior,
+    and σ² the mean squared error of the network. After every `training.interval` rewards the
+    network is trained and the posterior computed again; in between, each reward is one update of
+    its arm.
 
     Unlike in `NeuralLinear`, the expected rewards are the predictions of the network itself, and
-    all arms have one noise, which is estimated. Training needs JAX and optax (`tsucb[deep]`); see
-    `DeepEnsemble` for how it is done.
+    the noise, which is estimated, is the same for all arms. Training needs JAX and optax
+    (`tsucb[deep]`), and runs as for `DeepEnsemble`.
 
     Parameters
     ----------
@@ -156,11 +155,11 @@ class LastLayerLaplace(NetworkModel):
     prior_scale: Positive = 1.0
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of memory and network; regressions have a constant, too."""
+        """Return the sizes of memory and network; regressions also have a constant."""
         return super().sizes() | {"coefficient": self.hidden[-1] + 1}
 
     def prior(self, state: LaplaceState, rng: np.random.Generator | None = None) -> None:
-        """Draw the network, and give all weights of the last layer their prior, in place."""
+        """Draw the network, and write the prior of the last layer's weights, in place."""
         super().prior(state, rng)
         state.regressions.set_posteriors(0.0, self.prior_scale * np.eye(self.hidden[-1] + 1))
 

@@ -1,4 +1,4 @@
-"""Train networks with a Bayesian last layer, and compute the posteriors of that layer."""
+"""Compute the posteriors of Bayesian last layers after their networks were trained."""
 
 import functools
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
 from tsucb.models.neural.training import BLOCK, LastLayer, Shapes, hidden, mapped, unflatten
 from tsucb.models.regressions import Lanes, Regressions
 
-LEAST_NOISE = 1e-6  # of the rewards' variance: a network that fits all data is not certain
+LEAST_NOISE = 1e-6  # share of the rewards' variance, for a network that fits all data exactly
 
 
 def sum_over_rows(
     network: Any, shapes: Shapes, history: Any, count: Any, extra: Callable[..., Any]
 ) -> tuple[Any, Any]:
-    """Return Σ z zᵀ over the rows of every arm, (arms, width, width), and the sum of all extras.
+    """Return Σ z zᵀ over the rows of every arm, (arms, width, width), and a further sum.
 
-    `extra` returns the rows' z and their extra, given their features, rewards, and which arm each
-    belongs to, (rows, arms).
+    extra(features, rewards, belongs) returns z of some rows, and the further sum over these; the
+    matrix `belongs` (rows, arms) says which arm each row belongs to.
     """
     layers, (width, arms) = unflatten(network, shapes), shapes[-1]
 
@@ -30,7 +30,7 @@ def sum_over_rows(
         )
         phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
         phi = phi[:, :width].astype(rewards.dtype)
-        # Rows that are not filled yet belong to no arm.
+        # Rows beyond `count` belong to no arm.
         there = number * BLOCK + jnp.arange(BLOCK) < count
         belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
         z, more = extra(phi, rewards, belongs)
@@ -62,7 +62,7 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
         parameters: Any, history: Any, count: Any, spread: Any, mean: Any, precision: Any,
         scale: Any,
     ) -> Any:  # fmt: skip
-        """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows so far.
+        """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows.
 
         With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
         of the covariance (K, d, d), log det Λ/Λ₀ (K,), and bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,).
@@ -77,7 +77,7 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
         v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
         root = inverse.transpose(0, 2, 1)
         information = volume - jnp.linalg.slogdet(precision)[1]
-        # A difference of large numbers, which rounding may take below zero.
+        # Rounding may take this difference of large numbers below zero.
         spread = jnp.maximum(sums[:, -1, -1] + pull @ mean - (v * v).sum(axis=1), 0.0)
         found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
         return *found, information, scale + spread / 2
@@ -100,7 +100,7 @@ def laplace(shapes: Shapes, scale: float) -> Callable[..., Any]:
             return z, (errors**2).sum()
 
         gram, errors = sum_over_rows(parameters[0], shapes, history, count, with_errors)
-        # One more observation that is off by the spread of the rewards.
+        # Plus one artificial error, the standard deviation of the rewards.
         noise = jnp.maximum((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
         prior = (scale * spread) ** 2
         inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
@@ -112,7 +112,7 @@ def laplace(shapes: Shapes, scale: float) -> Callable[..., Any]:
 
 
 def regression_arrays(regressions: Regressions) -> tuple[Any, ...]:
-    """Return means, roots and information, the arm's axis behind that of the states."""
+    """Return stacked means, roots and information as views (states, arms, …)."""
     mean, root = regressions.mean, regressions.root
     if isinstance(regressions, Lanes):
         mean, root = np.moveaxis(mean, -1, 1), np.moveaxis(root, -1, 1)
@@ -120,7 +120,7 @@ def regression_arrays(regressions: Regressions) -> tuple[Any, ...]:
 
 
 def neural_linear_layer(model: NeuralLinear, states: Any, shapes: Shapes) -> LastLayer:
-    """Return the regressions with unknown noise, given the network's features."""
+    """Return how to compute the posteriors of `NeuralLinear`."""
     head, regressions = model.head, states.head.regressions
     precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
     with jax.enable_x64(True):
@@ -130,7 +130,7 @@ def neural_linear_layer(model: NeuralLinear, states: Any, shapes: Shapes) -> Las
 
 
 def laplace_layer(model: LastLayerLaplace, states: Any, shapes: Shapes) -> LastLayer:
-    """Return the normal weights around those that the network has."""
+    """Return how to compute the posteriors of `LastLayerLaplace`."""
     arrays = *regression_arrays(states.regressions), states.noise
     compute = laplace(shapes, model.prior_scale)
     return LastLayer(compute, arrays=arrays, pulls=states.regressions.pulls)

@@ -1,4 +1,4 @@
-"""What all models with networks share: settings, state, memory and forward pass."""
+"""The base class of models with networks: settings, state, memory and forward pass."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,14 +27,14 @@ from tsucb.record import Check, Record, derived
 
 Singles = NDArray[np.float32]
 
-MOST_NUMBER = 1e12  # of rewards and contexts: in single precision the squares of errors are finite
-MOST_WEIGHT = 1e6  # of a network
-MOST_OUTPUT = np.float32(1e25)  # of a hidden unit: times a weight, and summed, it stays finite
+MOST_NUMBER = 1e12  # in rewards and contexts: squared errors are finite in single precision
+MOST_WEIGHT = 1e6  # in a network
+MOST_OUTPUT = np.float32(1e25)  # of a hidden unit: sums of weights times outputs are finite
 TINY = float(np.finfo(np.float64).tiny)
 
 
 def optional(check: Check) -> Check:
-    """Return a check that lets None through."""
+    """Return a check that also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -46,24 +46,25 @@ def decay(name: str, value: float) -> float:
 
 
 class Training(Record):
-    """How a network is trained: by RMSProp, on mini-batches of the rewards that it remembers.
+    """How a network is trained: by RMSProp on mini-batches of the remembered rewards.
 
     Parameters
     ----------
     memory
-        Rewards kept for training, with their contexts; beyond it, the oldest are forgotten.
+        The number of rewards to remember, with contexts; beyond it, the oldest are forgotten.
     interval
-        Rewards between two trainings.
+        The number of rewards between two trainings.
     batches, batch_size
-        Mini-batches of one training, and rewards in one, drawn with replacement.
+        The number of mini-batches in a training, and of rewards in a mini-batch, which are drawn
+        with replacement.
     rate, rate_decay
         The learning rate of mini-batch s is rate / (1 + rate_decay · s). By default 0.1 and 0.5 for
         `NeuralLinear`, where s is never reset; 0.03 and 0.1 for the others, where s starts at 0
         with each training.
     moment_decay
-        Decay of RMSProp's second moments, which start at 1.
+        The decay of RMSProp's second moments, which start at 1.
     clip_norm
-        Gradients with a larger global norm are scaled down to it.
+        Gradients with a larger global norm are scaled down to this norm.
     weight_range
         All weights and biases start uniform in (−weight_range, weight_range).
 
@@ -83,7 +84,7 @@ class Training(Record):
 
 
 def training_settings(name: str, value: Any) -> Training:
-    """Return the value as a `Training`; a mapping, as in a TOML file, has its arguments."""
+    """Return a `Training`, given one or a mapping of its arguments, as in a TOML file."""
     if isinstance(value, Mapping):
         value = Training(**value)
     if not isinstance(value, Training):
@@ -104,9 +105,9 @@ def layer_widths(name: str, value: Sequence[int]) -> tuple[int, ...]:
 
 
 class NetworkState(State):
-    """N networks and the rewards that they remember.
+    """N networks, and the rewards that they remember.
 
-    The parameters of a network are one vector: of each layer its weights by rows, then its biases.
+    The parameters of a network are one vector: for each layer the weights by rows, then the biases.
     """
 
     pulls: Integers = counts("arm")
@@ -117,7 +118,7 @@ class NetworkState(State):
     squares: Singles = array(
         "network", "parameter", start=1.0, dtype=np.float32, least=0.0, most=MOST_WEIGHT
     )
-    # Networks that stay as they were drawn, for models with random priors.
+    # Networks that are never trained, for models with random priors.
     prior: Singles = array(
         "prior", "parameter", dtype=np.float32, least=-MOST_WEIGHT, most=MOST_WEIGHT
     )
@@ -126,15 +127,15 @@ class NetworkState(State):
     )
     chosen: NDArray[np.int32] = array("memory", dtype=np.int32, least=0)  # arms
     rewards: Floats = array("memory", least=-MOST_NUMBER, most=MOST_NUMBER)
-    # The standard deviation of the remembered rewards at the last training.
+    # The standard deviation of the rewards remembered at the last training.
     spread: Floats = array(start=1.0, least=TINY, most=MOST_NUMBER)
     seen: Integers = counts()  # rewards so far
     batches: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)  # mini-batches so far
-    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # of the stream of mini-batches
+    key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # seed of the mini-batches
 
     @classmethod
     def blank(cls, sizes: Sizes) -> Self:
-        """Return networks of zeros; the number of their parameters grows with that of the arms."""
+        """Return networks of zeros, whose last layer has outputs for each arm."""
         size = sizes["hidden parameter"] + sizes["arm"] * sizes["arm parameter"]
         return super().blank({**sizes, "parameter": size})
 
@@ -146,20 +147,20 @@ class NetworkState(State):
 
 
 class NetworkModel(Model):
-    """A model that trains N networks of H heads each, in all its runs at once.
+    """The base class of models that train N networks with H heads each.
 
     A network maps a context through hidden layers with ReLU to H outputs per arm. After every
     `training.interval` rewards it is trained, from where it was, on the squared error of the pulled
-    arms' rewards.
+    arms' rewards. The networks of all runs of a simulation train at once.
     """
 
     state = NetworkState
 
-    # Whether networks that stay as they were drawn are added to those that learn, each of whose
-    # heads learns from a bootstrap sample.
+    # Whether an untrained network is added to each trained one, and each head learns from a
+    # bootstrap sample.
     has_priors: ClassVar[bool] = False
 
-    # Whether the learning rate starts over with each training, or falls over a network's life.
+    # Whether the learning rate starts again with each training, or falls over a network's life.
     rate_restarts: ClassVar[bool] = True
 
     largest = MOST_NUMBER
@@ -177,7 +178,7 @@ class NetworkModel(Model):
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
-        """Take the class's own learning rate where none was given; one network, one head."""
+        """Set the class's learning rate if none was given; make one network with one head."""
         given, usual = values["training"], cls.__signature__.parameters["training"].default
         rate = usual.rate if given.rate is None else given.rate
         rate_decay = usual.rate_decay if given.rate_decay is None else given.rate_decay
@@ -186,7 +187,7 @@ class NetworkModel(Model):
         values.setdefault("prior_scale", 0.0)
 
     def layer_shapes(self, arms: int) -> tuple[tuple[int, int], ...]:
-        """Return inputs and outputs of every layer, from the context to heads times arms."""
+        """Return the numbers of inputs and outputs of every layer; the last has heads × arms."""
         widths = (self.features, *self.hidden, self.heads * arms)
         return tuple(zip(widths[:-1], widths[1:], strict=True))  # noqa: RUF007
 
@@ -212,14 +213,14 @@ class NetworkModel(Model):
         state.key[:] = rng.integers(0, 2**32, size=2, dtype=np.uint32)
 
     def extend(self, state: Any, arms: int) -> Any:
-        """Return a state with further arms at the end: new outputs of the networks, just drawn."""
+        """Return a state with further arms at the end; their outputs are drawn."""
         old, hidden = state.pulls.size, self.sizes()["hidden parameter"]
-        # From a stream of its own, determined by the state's.
+        # The seed depends on the state, so equal states are extended alike.
         fresh = self.start(old + arms, np.random.default_rng([*state.key, old, arms]))
         for name in ("parameters", "squares", "prior"):
             before, after = getattr(state, name), getattr(fresh, name)
             after[:, :hidden] = before[:, :hidden]
-            # Weights and biases of the last layer are one matrix with a column per head and arm.
+            # The last layer is a matrix with a column per head and arm; biases are its last row.
             last = len(before), self.hidden[-1] + 1, self.heads
             outputs = before[:, hidden:].reshape(*last, old)
             after[:, hidden:].reshape(*last, old + arms)[..., :old] = outputs
@@ -237,7 +238,7 @@ class NetworkModel(Model):
 
 @compiled
 def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
-    """Return h(x), the context through all hidden layers of a network."""
+    """Return h(x), the outputs of a network's last hidden layer."""
     values = context.astype(np.float32)
     start = 0
     for width in model.hidden:
@@ -257,7 +258,7 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
 
 @compiled
 def remember(state, context, arm, reward):  # type: ignore[no-untyped-def]
-    """Count a reward and put it into the memory, in place of the oldest."""
+    """Count a reward, and write it to the memory in place of the oldest."""
     place = state.seen[0] % state.rewards.size
     for i in range(context.size):
         state.contexts[place, i] = context[i]

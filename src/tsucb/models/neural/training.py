@@ -1,9 +1,9 @@
 """Train the networks of many states at once, on the device that JAX finds.
 
-Arrays have R states of one shape on their first axis, and the N networks of each on the second. The
-states lie side by side in memory, so that one copy moves all of them to the device or back. A
-network's parameters are one flat vector (see `NetworkState`). A history is a tuple of contexts
-(R, rows, d), chosen arms (R, rows) and rewards (R, rows), of which the first rows are filled.
+The first axis of arrays is R states of equal shape, the second the N networks of each state. States
+are stacked in memory, so one copy moves all of them to the device or back. A network's parameters
+are one flat vector (see `NetworkState`). A history is a tuple of contexts (R, rows, d), chosen arms
+(R, rows) and rewards (R, rows), of which the first rows are filled.
 """
 
 import functools
@@ -18,10 +18,10 @@ from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel
 from tsucb.models.structure import stacked
 
-# Otherwise a GPU may sum in another order every time, and two equal runs drift apart.
+# Otherwise a GPU may sum in another order every time, so that equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
 
-BLOCK = 512  # rows whose features are computed at once; bounds the memory that is used
+BLOCK = 512  # rows whose features are computed at once, to limit memory
 
 Shapes = tuple[tuple[int, int], ...]  # inputs and outputs of every layer
 Layers = list[tuple[Any, Any]]  # weights and biases of every layer
@@ -34,12 +34,12 @@ def on_processor() -> bool:
 
 
 def padded(width: int) -> int:
-    """Return the width of a row on the device: an accelerator multiplies multiples of 8 faster."""
+    """Return the width of a row on the device; accelerators multiply multiples of 8 faster."""
     return width if on_processor() else -(-width // 8) * 8
 
 
 def unflatten(flat: Any, shapes: Shapes) -> Layers:
-    """Return weights and biases of each layer, with zeros up to padded widths.
+    """Return weights and biases of each layer, padded with zeros to `padded` widths.
 
     The zeros stay zeros in training: a hidden unit without weights outputs 0 and learns nothing.
     """
@@ -55,7 +55,7 @@ def unflatten(flat: Any, shapes: Shapes) -> Layers:
 
 
 def flatten(layers: Layers, shapes: Shapes) -> Any:
-    """Return the flat vector of these layers, without padding."""
+    """Return the layers as one vector, without padding."""
     parts = [
         part[tuple(slice(length) for length in shape)].ravel()
         for pair, (inputs, outputs) in zip(layers, shapes, strict=True)
@@ -66,12 +66,12 @@ def flatten(layers: Layers, shapes: Shapes) -> Any:
 
 @jax.custom_vjp
 def activation(sums: Any) -> Any:
-    """Return ReLU up to a limit. Its gradient is found from its values, so `sums` is not kept."""
+    """Return ReLU up to a limit; its gradient only needs its values, so `sums` is not stored."""
     return jnp.clip(sums, 0.0, MOST_OUTPUT)
 
 
 def gradient_of_activation(values: Any, slopes: Any) -> tuple[Any]:
-    """Return the gradient by `sums`, given the gradient by the values."""
+    """Return the gradient with respect to `sums`, given that with respect to the values."""
     return (jnp.where((values > 0) & (values < MOST_OUTPUT), slopes, 0.0),)
 
 
@@ -79,25 +79,25 @@ activation.defvjp(lambda sums: (activation(sums),) * 2, gradient_of_activation)
 
 
 def hidden(layers: Layers, rows: Any, precision: Any = None) -> Any:
-    """Return the rows through all hidden layers."""
+    """Return the outputs of the last hidden layer for some rows."""
     for weights, biases in layers[:-1]:
         rows = activation(jnp.dot(rows, weights, precision=precision) + biases)
     return rows
 
 
 def predictions(layers: Layers, rows: Any, chosen: Any, heads: int, arms: int) -> Any:
-    """Return every head's prediction for the chosen arm of every row, (rows, heads)."""
+    """Return each head's prediction for the chosen arm of each row, (rows, heads)."""
     weights, biases = layers[-1]
     out = (hidden(layers, rows) @ weights + biases)[:, : heads * arms].reshape(-1, heads, arms)
-    # A product with 0 and 1 instead of indexing: its gradient is deterministic on a GPU.
+    # A product with 0 and 1, as its gradient is deterministic on a GPU and that of indexing is not.
     return (out * jax.nn.one_hot(chosen, arms, dtype=rows.dtype)[:, None]).sum(axis=2)
 
 
 def bootstrap_weights(rows: Any, heads: Any, key: Any) -> Any:
-    """Return weight 0 or 2, each with probability ½, of rows for heads; the same every time.
+    """Return the weight, 0 or 2, of each row for each head; both have probability ½.
 
-    The top bit of two rounds of multiplication and shift, MurmurHash's last ones, over the row, the
-    head and the state's key.
+    A row's weight is the same every time: it is the top bit of a hash, two of MurmurHash's last
+    rounds of multiplication and shift, of the row, the head and the state's key.
 
     >>> weights = bootstrap_weights(np.arange(10_000), np.arange(2), np.uint32([3, 4]))
     >>> abs(weights.mean(axis=0) - 1).max() < 0.05
@@ -112,7 +112,7 @@ def bootstrap_weights(rows: Any, heads: Any, key: Any) -> Any:
 
 
 def append(history: Any, places: Any, new: Any) -> Any:
-    """Return the history with new rows at these places."""
+    """Return the history with new rows written to these places."""
     return tuple(
         old.at[places, *(slice(length) for length in part.shape[1:])].set(part)
         for old, part in zip(history, new, strict=True)
@@ -128,7 +128,7 @@ class Steps(NamedTuple):
 
 @functools.cache
 def compiled_steps(model: NetworkModel, arms: int) -> Steps:
-    """Return the steps that train the networks of a model with this number of arms."""
+    """Return the compiled steps for the networks of a model with this number of arms."""
     shapes, heads, rule = model.layer_shapes(arms), model.heads, model.training
     rate, rate_decay, size = rule.rate, rule.rate_decay, rule.batch_size
     optimiser = optax.chain(
@@ -140,12 +140,12 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         errors = predictions(layers, rows, chosen, heads, arms) - targets
         return (weights * errors**2).sum() / (size * heads)
 
-    # Ten parameters: `mapped` takes an argument for each array, shared by the networks or not.
+    # Ten parameters: `mapped` needs one for each array, to map over some and share the others.
     def train(
         parameters: Any, squares: Any, prior: Any, number: Any, key: Any, words: Any, done: Any,
         history: Any, count: Any, spread: Any,
     ) -> Any:  # fmt: skip
-        """Train network `number` of a state, after `done` mini-batches; on `count` rows."""
+        """Train network `number` of a state on `count` rows, after `done` mini-batches."""
         rows, chosen, rewards = history
         targets = rewards.astype(rows.dtype)[:, None]
         if model.has_priors:
@@ -187,10 +187,10 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
 
 
 def mapped(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Callable[..., Any]:
-    """Return the function of one network as one of many; `in_axes` as in `jax.vmap`, 0 or None.
+    """Return a function of one network as a function of many; `in_axes` as in `jax.vmap`.
 
-    All at once on an accelerator. One after the other on a processor: that is twice as fast there,
-    and a network's result does not depend on how many train beside it.
+    An accelerator runs them all at once, a processor one after the other: that is twice as fast
+    there, and a network's result does not depend on how many others train.
     """
 
     def in_turn(*arguments: Any) -> Any:
@@ -210,10 +210,10 @@ def mapped(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Cal
 
 
 class LastLayer(NamedTuple):
-    """How to compute the posteriors of trained networks' last layers, and where to put them.
+    """How to compute the posteriors of trained networks' last layers, and where to store them.
 
-    `compute(parameters, history, rows, spreads, *constants)` returns what goes into each of the
-    `arrays`, of all states. `pulls` are the numbers of rewards that the posteriors have seen.
+    `compute(parameters, history, rows, spreads, *constants)` returns the values of the `arrays` of
+    all states. `pulls` are the numbers of rewards in the posteriors.
     """
 
     compute: Callable[..., tuple[Any, ...]]
@@ -223,23 +223,23 @@ class LastLayer(NamedTuple):
 
 
 def no_posterior(*_: Any) -> tuple[Any, ...]:
-    """Return nothing: the networks themselves are the posterior."""
+    """Return no arrays, for models whose networks are the posterior."""
     return ()
 
 
 def no_last_layer(model: NetworkModel, states: Any, shapes: Shapes) -> LastLayer:
-    """Return what there is to compute of networks without a Bayesian last layer."""
+    """Return a `LastLayer` that computes nothing, for models without a Bayesian last layer."""
     return LastLayer(no_posterior)
 
 
 @functools.cache
 def compiled_posterior(posterior: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that undoes trainings that diverged, and computes posteriors."""
+    """Return a function that undoes diverged trainings, and computes posteriors."""
 
     def settle(old: Any, new: Any, *given: Any) -> Any:
-        """Return networks and squares, the old ones where a training diverged.
+        """Return parameters and squares, the old ones where training diverged.
 
-        Also which states have not diverged, (R,), and the posteriors of the new networks.
+        Also return which states have converged, (R,), and the posteriors of the new networks.
         """
         found = posterior(new[0], *given)
         converged = jnp.ones(len(new[0]), bool)
@@ -255,24 +255,24 @@ def compiled_posterior(posterior: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def one_at_a_time() -> AbstractContextManager[Any]:
-    """Return a lock: two trainings at once on a processor may wait for each other's threads."""
+    """Return a lock if JAX runs on a processor: two trainings may wait for each other's threads."""
     return Lock() if on_processor() else nullcontext()
 
 
 class Trainer:
-    """Trains the networks of many states together; their history stays on the device.
+    """Trains the networks of many states together, in place; their history stays on the device.
 
-    All states must have seen the same number of rewards, of the same number of arms, and lie side
-    by side (see `tsucb.models.structure`).
+    All states must have the same numbers of rewards and arms, and can be `stacked` (see
+    `tsucb.models.structure`).
 
     Parameters
     ----------
     model
-        Whose states they are.
+        The model of the states.
     states
         Changed in place whenever the trainer is called.
     last_layer
-        Returns the `LastLayer` of the model, all states as one, and the shapes of the layers.
+        Returns a `LastLayer`, given the model, the stacked states, and the shapes of the layers.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class Trainer:
                 jnp.zeros((len(states), rows, *map(padded, column.shape[1:])), column.dtype)
                 for column in (first.contexts, first.chosen, first.rewards)
             )
-            # Copies: what the device has must not change with the states.
+            # Copied, so that the device's arrays do not change with the states.
             self.parameters = jnp.array(self.states.parameters)
             self.squares = jnp.array(self.states.squares)
             prior = self.states.prior
@@ -301,7 +301,7 @@ class Trainer:
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     def __call__(self) -> None:
-        """Train on everything remembered."""
+        """Train on all remembered rewards."""
         with one_at_a_time():
             self._train()
 
@@ -328,13 +328,13 @@ class Trainer:
             part.copy_to_host_async()
         states.batches[:] += self.model.training.batches
         states.parameters[:], states.squares[:] = kept
-        # A training that diverges changes nothing but the number of mini-batches.
+        # A diverged training only changes the number of mini-batches.
         some: Any = slice(None) if np.asarray(converged).all() else np.asarray(converged)
         states.spread[some, 0] = spreads[some]
         for into, part in zip(self.last_layer.arrays, found, strict=True):
             into[some] = np.asarray(part)[some]
         if count > memory and self.last_layer.pulls is not None:
-            # The posteriors are given the rewards that are remembered, and no others.
+            # The posteriors contain the remembered rewards only.
             for number in np.arange(len(states.pulls))[some]:
                 arms = states.pulls.shape[1]
                 states.pulls[number] = np.bincount(states.chosen[number], minlength=arms)
@@ -342,6 +342,6 @@ class Trainer:
 
 
 def standard_deviations(rewards: Any) -> Any:
-    """Return the standard deviation of every row; 1 where all are equal."""
+    """Return the standard deviation of every row; 1 if all its rewards are equal."""
     spreads = rewards.std(axis=1) if rewards.shape[1] else np.zeros(len(rewards))
     return np.where(spreads > 0, spreads, 1.0)
