@@ -200,7 +200,7 @@ GOOD = {
         ({"arms": []}, "its arms is"),
         ({"arms": "a"}, "its arms is 'a'"),
         ({"arm": "b"}, "its arm 'b' was not offered"),
-        ({"probabilities": [0.5, 0.5]}, "not one probability, mean and std for each arm"),
+        ({"probabilities": [0.5, 0.5]}, "needs one probability, mean and std for each arm"),
         ({"probabilities": [2.0]}, "its probabilities is"),
         ({"mean": ["x"]}, "its mean is"),
         ({"std": None}, "its std is None"),
