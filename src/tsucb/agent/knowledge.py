@@ -16,7 +16,7 @@ import numpy as np
 from tsucb.agent.guard import Change
 from tsucb.agent.machine import DECISIONS, DUE, Books
 from tsucb.checks import MOST, shown
-from tsucb.contexts.readers import Arm
+from tsucb.contexts.readers import Arm, widths_of
 from tsucb.contexts.values import listed
 from tsucb.models.change import NoticedChange
 from tsucb.models.model import Model
@@ -67,7 +67,7 @@ class Knowledge:
 
     # Slots are found faster.
     __slots__ = ("arms", "books", "born", "everyone", "free", "machine", "model", "noticed",
-                 "policy", "ready", "state", "wanted", "width")  # fmt: skip
+                 "policy", "ready", "state", "wanted", "width", "widths")  # fmt: skip
 
     # Many parameters, because a `Knowledge` is replaced as a whole.
     def __init__(
@@ -78,6 +78,7 @@ class Knowledge:
         self.model, self.state, self.arms, self.policy = model, state, OrderedDict(arms), policy
         self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
         self.everyone: Offer | None = None  # all arms, once `all_arms` was called
+        self.widths = widths_of(model)  # of a context, and of an arm's features
         self.width = sum(model.context_shape(1)[-1:])  # of a row
         # Changes of rewards that the model noticed, if it does, with the names of the arms.
         names: dict[int | None, Any] = {None: None} | {n: name for name, n in self.arms.items()}

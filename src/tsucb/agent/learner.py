@@ -506,7 +506,7 @@ class Learner:
     def widened(self, reading: Reading) -> Knowledge:
         """Return knowledge as wide as a context; nothing has changed."""
         known = self.prepared()
-        width = wanted_width(reading, known.model) if reading.after else None
+        width = wanted_width(reading, known.widths) if reading.after else None
         return known if width is None else known.widened(width)
 
     def adopt(self, reading: Reading, known: Knowledge) -> None:
@@ -523,9 +523,9 @@ class Learner:
         >>> tsucb.agent.Learner(["red", "blue"]).width_after({"age": 31})
         1
         """
-        model = self.known.model
-        wider = wanted_width(self.reader.read(context, self.offered(arms)), model)
-        return sum(model.context_shape(1)[-1:]) if wider is None else int(np.sum(wider))
+        reading = self.reader.read(context, self.offered(arms))
+        wider = wanted_width(reading, self.known.widths)
+        return self.known.width if wider is None else int(np.sum(wider))
 
     def compile_ahead(self, reading: Reading, *functions: str, many: bool = False) -> None:
         """Compile the functions that a call needs, so that it does not do so under the lock.
@@ -536,7 +536,7 @@ class Learner:
         known = self.known
         machine, width = known.machine, None
         if reading.z is not None or reading.x.shape[-1] > known.width:
-            width = wanted_width(reading, known.model) if reading.after else None
+            width = wanted_width(reading, known.widths) if reading.after else None
         if machine is None or width is not None or (many and not machine.has_decided_many):
             model = known.model if width is None else known.model.widened(width)
             few = Knowledge.start(model, ("", " "), model.start(2), self.policy)

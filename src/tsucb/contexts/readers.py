@@ -355,9 +355,11 @@ def as_features(parts: Sequence[Any]) -> Any:
     return tuple(parts) if len(parts) > 1 else parts[0]
 
 
-def wanted_width(reading: Reading, model: Model) -> Any:
-    """Return the features to widen a model to so that a reading fits; None if it fits already."""
-    have = widths_of(model)
+def wanted_width(reading: Reading, have: tuple[int, ...]) -> Any:
+    """Return the features to widen a model to so that a reading fits; None if it fits already.
+
+    The model has `widths_of(model)` now.
+    """
     parts: Any = reading[: len(have)]
     wide = tuple([max(n, part.shape[-1]) for n, part in zip(have, parts, strict=True)])
     return None if wide == have else as_features(wide)
