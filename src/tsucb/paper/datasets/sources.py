@@ -117,9 +117,18 @@ def read_numbers(data: bytes, separator: str = ",") -> Columns:
     return table, table.pop(table.columns[-1]).to_numpy() - 1
 
 
-def classify(read: Callable[..., Columns], *contents: bytes) -> ClassificationBandit:
+# How to read the columns of each classification from its files.
+COLUMNS: dict[str, Callable[..., Columns]] = {
+    "adult": read_adult,
+    "census": read_census,
+    "covertype": read_numbers,
+    "statlog": partial(read_numbers, separator=" "),
+}
+
+
+def classify(name: str, *contents: bytes) -> ClassificationBandit:
     """Return the bandit of a classification, with standardised features."""
-    table, labels = read(*contents)
+    table, labels = COLUMNS[name](*contents)
     return ClassificationBandit(standardise(one_hot(table)), labels)
 
 
@@ -215,19 +224,12 @@ STATLOG = File(  # UCI's own copy is compressed with the old Unix `compress`
 DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, partial(classify, read_adult)),
-        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, partial(classify, read_census)),
-        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, partial(classify, read_numbers)),
+        Dataset("adult", (ADULT, ADULT_TEST), 45_222, 94, 14, partial(classify, "adult")),
+        Dataset("census", (CENSUS,), CENSUS_ROWS, 385, 9, partial(classify, "census")),
+        Dataset("covertype", (COVERTYPE,), 581_012, 54, 7, partial(classify, "covertype")),
         Dataset("financial", (FINANCIAL,), 3_713, 21, 8, read_financial),
         Dataset("jester", (JESTER,), 19_181, 32, 8, read_jester),
         Dataset("mushroom", (MUSHROOM,), 8_124, 117, 2, read_mushroom),
-        Dataset(
-            "statlog",
-            (STATLOG,),
-            43_500,
-            9,
-            7,
-            partial(classify, partial(read_numbers, separator=" ")),
-        ),
+        Dataset("statlog", (STATLOG,), 43_500, 9, 7, partial(classify, "statlog")),
     )
 }
