@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import tsucb
 from tsucb.pages.figures import (
@@ -492,7 +493,7 @@ def test_settings_are_checked():
 
 
 def test_progress_counts_cells_and_weighs_what_is_left():
-    progress = Progress(DICE, DICE.tasks(), None)
+    progress = Progress(DICE, DICE.tasks(), Console(quiet=True))
     assert "0/2 cells · 0/12 tasks" in progress.line()
     for task in DICE.tasks()[:6]:
         progress.done(task)

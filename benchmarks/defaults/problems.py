@@ -11,14 +11,13 @@ anybody chooses, and a run that is longer than its table goes through it again i
 
 import zlib
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsucb.paper import datasets
-from tsucb.paper.datasets.sources import Columns, one_hot, read_adult, read_census, read_numbers
+from tsucb.paper.datasets.sources import COLUMNS, Columns, one_hot
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -145,17 +144,9 @@ def read_river(name: str) -> Table:
     return Table(name, features, labels, len(names), classify)
 
 
-READERS: dict[str, Callable[..., Columns]] = {
-    "adult": read_adult,
-    "census": read_census,
-    "covertype": read_numbers,
-    "statlog": partial(read_numbers, separator=" "),
-}
-
-
 def read_columns(name: str) -> Columns:
     """Return the raw columns of a classification, and its labels."""
     dataset = datasets.DATASETS[name]
     folder = dataset.find()
     assert folder is not None
-    return READERS[name](*dataset.contents(folder))
+    return COLUMNS[name](*dataset.contents(folder))

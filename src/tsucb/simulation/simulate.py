@@ -72,7 +72,8 @@ def simulate(
     keep_arms
         Also record the arm played at every step.
     progress
-        Show a bar in a terminal, or call this function with the steps played since the last call.
+        Show a bar in a terminal, or call this function with the steps played since its last call,
+        from any thread but only once at a time.
 
     >>> import tsucb
     >>> bandit = tsucb.ContextualLinearBandit(arms=10, features=5)
@@ -98,59 +99,38 @@ def simulate(
         for p, policy in enumerate(named.values()):
             record = RunRecord(marks, regret[p, r], arms[p, r], stop, np.zeros(1))
             starts.append(partial(Run, environment, model, policy, seed, number, record))
+    groups = [[start] for start in starts]
     fast = all(runs_compiled(model, policy, environment) for policy in named.values())
+    if not fast:
+        threads = 1  # interpreted code holds the GIL, so threads would only wait for each other
+    elif trains(model) and model.trains_together:
+        count = min(2, threads, len(starts))  # one group trains while the other plays
+        groups = [starts[number::count] for number in range(count)]
     with reporting(progress, len(starts) * horizon) as report:
-        if fast and trains(model) and model.trains_together:
-            _play_together([start() for start in starts], model, horizon, threads, stop, report)
-        else:
-            # Interpreted code holds the GIL, so threads would only wait for each other.
-            _play_apart(starts, model, horizon, threads if fast else 1, stop, report)
+        _play(groups, model, horizon, threads, stop, report)
     return Simulation(tuple(named), numbers, marks, regret, arms if keep_arms else None)
 
 
-def _play_apart(
-    starts: Sequence[Callable[[], Run]], model: Any, horizon: int, threads: int,
+def _play(
+    groups: Sequence[Sequence[Callable[[], Run]]], model: Any, horizon: int, threads: int,
     stop: NDArray[np.bool_], report: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Play the runs independently of each other, several at once."""
-
-    def play(start: Callable[[], Run]) -> int:
-        run, train = start(), None
-        while run.play_until(horizon) and run.played < horizon and not stop[0]:
-            train = train or model.trainer([run.player.state])
-            train()
-        return horizon
-
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for future in as_completed([pool.submit(play, start) for start in starts]):
-            report(future.result())
-    except BaseException:
-        stop[0] = True  # loops end at their next step; a thread that compiles is not waited for
-        raise
-    finally:
-        pool.shutdown(wait=not stop[0], cancel_futures=True)
-
-
-def _play_together(
-    runs: list[Run], model: Any, horizon: int, threads: int, stop: NDArray[np.bool_],
-    report: Callable[[int], None],
-) -> None:  # fmt: skip
-    """Play all runs in two groups: one trains while the other plays."""
-    count = min(2, threads, len(runs))
-    groups = [runs[number::count] for number in range(count)]
-    deciders = max(1, threads // count)  # threads of each group
+    """Play groups of runs, as many at once as there are threads; a group's runs train together."""
+    at_once = min(threads, len(groups))
     one_report_at_a_time = Lock()
 
-    def play_group(group: list[Run]) -> None:
-        states = side_by_side([run.player.state for run in group])
-        for run, state in zip(group, states, strict=True):
-            run.player = run.player._replace(state=state)
-        train = model.trainer(states)
+    def play_group(starts: Sequence[Callable[[], Run]]) -> None:
+        group, train = [start() for start in starts], None
+        if len(group) > 1:
+            states = side_by_side([run.player.state for run in group])
+            for run, state in zip(group, states, strict=True):
+                run.player = run.player._replace(state=state)
+        deciders = min(threads // at_once, len(group))
         shares = [group[number::deciders] for number in range(deciders)]
         with ThreadPoolExecutor(deciders) as pool:
             while group[0].played < horizon and not stop[0]:
                 if group[0].played:
+                    train = train or model.trainer([run.player.state for run in group])
                     train()
                 # A single share is played in this thread, without waking another.
                 for steps in (map if deciders == 1 else pool.map)(play_on, shares):
@@ -160,14 +140,15 @@ def _play_together(
     def play_on(share: list[Run]) -> int:
         return sum(run.play_until(horizon) for run in share)
 
-    with ThreadPoolExecutor(count) as pool:
-        futures = [pool.submit(play_group, group) for group in groups]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop[0] = True  # else leaving the pool would wait for the other group
-            raise
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for future in as_completed([pool.submit(play_group, group) for group in groups]):
+            future.result()
+    except BaseException:
+        stop[0] = True  # loops end at their next step; a thread that compiles is not waited for
+        raise
+    finally:
+        pool.shutdown(wait=not stop[0], cancel_futures=True)
 
 
 def cores() -> int:

@@ -123,6 +123,7 @@ def reproduce(
     if workers is not None:
         whole_number("workers", workers)
     at_once = workers or experiment.workers()
+    console = console or Console(quiet=True, force_terminal=False)
     with (
         executor(at_once, cluster, experiment.apart) as pool,
         closing(Folder(Path(out), experiment, other_code=other_code)) as folder,
@@ -137,8 +138,7 @@ def reproduce(
                 task = running.pop(future)
                 folder.store(task, *future.result())
                 progress.done(task)
-        if console is not None:
-            console.print("Drawing the figures and writing the report ...")
+        console.print("Drawing the figures and writing the report ...")
         return write_results(folder)
 
 
@@ -160,9 +160,7 @@ class Progress:
     The time left weights the tasks by `Experiment.cost`, as some take a hundred times longer.
     """
 
-    def __init__(
-        self, experiment: Experiment, pending: list[Task], console: Console | None
-    ) -> None:
+    def __init__(self, experiment: Experiment, pending: list[Task], console: Console) -> None:
         self.experiment, self.console = experiment, console
         self.every, self.open = experiment.tasks(), set(pending)
         self.cost, self.steps = sum(map(experiment.cost, pending)), 0
@@ -170,7 +168,7 @@ class Progress:
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
-        if self.console is None or not self.open:
+        if not self.open:
             return self
         if finished := len(self.every) - len(self.open):
             self.console.print(
@@ -184,7 +182,7 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
-        if self.console is not None and self.steps:
+        if self.steps:
             self.console.print(self.line())
 
     def done(self, task: Task) -> None:
@@ -192,7 +190,7 @@ class Progress:
         self.open.remove(task)
         self.steps += self.experiment.steps(task.cell) * len(task.runs)
         now = time.monotonic()
-        if self.console is not None and self.live is None and now - self.last > QUIET:
+        if self.live is None and now - self.last > QUIET:
             self.last = now
             self.console.print(self.line())
 
@@ -210,7 +208,5 @@ class Progress:
         if not self.steps:
             return counts + f"starting, {time_span(elapsed)} (the first time, code is compiled)"
         speed = self.steps / max(elapsed, 1e-9)
-        rest = (
-            time_span(elapsed * (1 - fraction) / fraction) + " left" if left else time_span(elapsed)
-        )
-        return counts + f"{speed:,.0f} steps/s · {rest}"
+        span = elapsed * (1 - fraction) / fraction if left else elapsed
+        return counts + f"{speed:,.0f} steps/s · {time_span(span)}{' left' if left else ''}"
