@@ -1,6 +1,6 @@
 """Where the default bends, where it does not, and whether its intervals stay honest.
 
-    python benchmarks/bending.py [--seeds 5] [--runs 200] [--part rewards|stationary|coverage|speed]
+    python -m benchmarks.bending --part rewards|stationary|coverage|speed [--seeds 5] [--runs 200]
 
 `rewards`: totals of 3,000 decisions of the linear model and of the default, on an XOR of two
 features, the wheel bandit (δ = 0.5), and three tables that come with river.
@@ -10,26 +10,35 @@ left alone, plays exactly the arms of the linear model, and what it earns with t
 after 100, 1,000 and 10,000 decisions.
 `speed`: processor time of a decision and its reward, ten arms and ten features, for linear and bent
 rewards.
+
+With `--out FILE.csv` results are added to a file, and those that are there are not measured again;
+`--processes` and `--minutes` are explained in benchmarks/tasks.py.
 """
 
 import argparse
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import tsucb
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import tasks
 from benchmarks.change import clicks, plain, shop
 from benchmarks.defaults import problems
 
 Floats = NDArray[np.float64]
 NINETY = 1.6448536269514722  # standard deviations either side
+TIMES = (100, 1_000, 10_000)  # rewards, when intervals are compared with the truth
+REPEATS = 3  # of the measurement of speed
 
 
 def xor(seed: int, steps: int) -> tuple[Floats, Floats]:
@@ -63,53 +72,70 @@ def played(model: Any, contexts: Floats, rewards: Floats, seed: int) -> tuple[An
     return agent, arms
 
 
-def print_rewards(seeds: int) -> None:
+class Task(NamedTuple):
+    """What a seed is played on."""
+
+    problem: str
+    seed: int
+
+
+def total_rewards(task: Task) -> list[tasks.Row]:
+    """Return a row with the totals of both models, and whether the default bent."""
+    if task.problem in problems.RIVER:
+        table = problems.read(task.problem)
+        steps = min(len(table.features), 3_000)
+        contexts, rewards = problems.draw(table, problems.RAW, task.seed, steps)
+    else:
+        contexts, rewards = (xor if task.problem == "XOR" else wheel)(task.seed, 3_000)
+    d, row = contexts.shape[1], {"decisions": float(len(contexts))}
+    for name, model in (("linear", tsucb.AdaptiveLinear(d)), ("default", tsucb.AdaptiveCurves(d))):
+        agent, arms = played(model, contexts, rewards, task.seed)
+        row[name] = float(rewards[np.arange(len(arms)), arms].sum())
+    return [{**row, "bends": bool(agent._learner.prepared().state.bends[0])}]
+
+
+def print_rewards(table: pd.DataFrame) -> None:
     """Print totals of the linear model and of the default."""
-    print("| 3,000 decisions | linear | default | bent in |\n|---|--:|--:|--:|")
-    for name in ("XOR", "wheel", *problems.RIVER):
-        totals, bent = np.zeros((seeds, 2)), 0
-        for seed in range(seeds):
-            if name in problems.RIVER:
-                table = problems.read(name)
-                steps = min(len(table.features), 3_000)
-                contexts, rewards = problems.draw(table, problems.RAW, seed, steps)
-            else:
-                contexts, rewards = (xor if name == "XOR" else wheel)(seed, 3_000)
-            d = contexts.shape[1]
-            for i, model in enumerate((tsucb.AdaptiveLinear(d), tsucb.AdaptiveCurves(d))):
-                agent, arms = played(model, contexts, rewards, seed)
-                totals[seed, i] = rewards[np.arange(len(arms)), arms].sum()
-            bent += bool(agent._learner.prepared().state.bends[0])
-        one, two = totals.mean(axis=0)
-        print(f"| {name}, {len(contexts):,} | {one:,.0f} | {two:,.0f} | {bent} of {seeds} |")
+    print("| decisions | linear | default | bent in |\n|---|--:|--:|--:|")
+    for problem, found in table.groupby("problem", sort=False):
+        bent, count = f"{found.bends.sum()} of {len(found)}", f"{found.decisions.iloc[0]:,}"
+        means = f"{found.linear.mean():,.0f} | {found.default.mean():,.0f}"
+        print(f"| {problem}, {count} | {means} | {bent} |")
 
 
-def print_stationary(runs: int) -> None:
+STATIONARY = {"plain": plain, "clicks": clicks, "shop": shop}
+STATIONARY_STEPS, LATER_SEEDS = 2_000, 1_000
+
+
+def stationary(task: Task) -> list[tasks.Row]:
+    """Return a row: whether a run is decided as by the linear model, and what looks cost."""
+    contexts, rewards = STATIONARY[task.problem](task.seed + LATER_SEEDS, STATIONARY_STEPS)
+    d = contexts.shape[1]
+    _, one = played(tsucb.AdaptiveLinear(d), contexts, rewards, task.seed)
+    agent, two = played(tsucb.AdaptiveCurves(d, looks=0), contexts, rewards, task.seed)
+    _, looking = played(tsucb.AdaptiveCurves(d), contexts, rewards, task.seed)
+    linear, ours = (float(rewards[np.arange(len(a)), a].sum()) for a in (one, looking))
+    alarm = bool(agent.changes())
+    return [{"same": one == two, "alarm": alarm, "linear": linear, "default": ours}]
+
+
+def share_of_linear(found: pd.DataFrame) -> tuple[float, float]:
+    """Return the default's reward in per cent of the linear model's, and half its 95 % interval."""
+    share = found.default.mean() / found.linear.mean()
+    spread = (found.default - share * found.linear).std(ddof=0)
+    return 100 * share, 196 * spread / len(found) ** 0.5 / abs(found.linear.mean())
+
+
+def print_stationary(table: pd.DataFrame) -> None:
     """Print how often runs are decided as by the linear model, and what looks cost.
 
     The first figure is without looks at arms that were left alone, the last with them.
     """
-    print(
-        "| 2,000 decisions, nothing changes | same arms, no looks | alarms | reward, % of linear |"
-    )
-    print("|---|--:|--:|--:|")
-    for name, draw in (("plain", plain), ("clicks", clicks), ("shop", shop)):
-        same, alarms, totals = 0, 0, np.zeros((2, runs))
-        for seed in range(runs):
-            contexts, rewards = draw(seed + 1_000, 2_000)
-            d = contexts.shape[1]
-            _, one = played(tsucb.AdaptiveLinear(d), contexts, rewards, seed)
-            agent, two = played(tsucb.AdaptiveCurves(d, looks=0), contexts, rewards, seed)
-            _, looking = played(tsucb.AdaptiveCurves(d), contexts, rewards, seed)
-            same, alarms = same + (one == two), alarms + bool(agent.changes())
-            totals[:, seed] = [rewards[np.arange(2_000), a].sum() for a in (one, looking)]
-        linear, ours = totals
-        share = ours.mean() / linear.mean()
-        error = 196 * (ours - share * linear).std() / np.sqrt(runs) / abs(linear.mean())
-        print(
-            f"| {name} | {same} of {runs} | {alarms} | {100 * share:.2f} ± {error:.2f} |",
-            flush=True,
-        )
+    head = f"{STATIONARY_STEPS:,} decisions, nothing changes"
+    print(f"| {head} | same arms, no looks | alarms | reward, % of linear |\n|---|--:|--:|--:|")
+    for problem, found in table.groupby("problem", sort=False):
+        same, (share, error) = f"{found.same.sum()} of {len(found)}", share_of_linear(found)
+        print(f"| {problem} | {same} | {found.alarm.sum()} | {share:.2f} ± {error:.2f} |")
 
 
 def truth(name: str, contexts: Floats, slopes: Floats, phases: Floats) -> Floats:
@@ -127,74 +153,118 @@ def hits(agent: Any, contexts: Floats, means: Floats) -> float:
     return float(np.mean(inside))
 
 
-def print_coverage(seeds: int) -> None:
+def coverage(task: Task) -> list[tasks.Row]:
+    """Return rows with the coverage of 90 % intervals of arms' means at new contexts."""
+    rng, rows = np.random.default_rng([7, task.seed]), []
+    slopes, phases = rng.standard_normal((5, 3)) / np.sqrt(3), rng.uniform(0, 6.28, 5)
+    contexts, new = rng.standard_normal((max(TIMES), 3)), rng.standard_normal((200, 3))
+    rewards = truth(task.problem, contexts, slopes, phases)
+    rewards += 0.5 * rng.standard_normal(rewards.shape)
+    agent = tsucb.Agent(range(5), model=tsucb.AdaptiveCurves(3), seed=task.seed)
+    for t, x in enumerate(contexts, start=1):
+        decision = agent.choose(x)
+        agent.reward(decision.id, float(rewards[t - 1, int(decision.arm)]))
+        if t in TIMES:
+            held = hits(agent, new, truth(task.problem, new, slopes, phases))
+            rows.append({"t": t, "covered": 100 * held})
+    return rows
+
+
+def print_coverage(table: pd.DataFrame) -> None:
     """Print the coverage of 90 % intervals of arms' means at new contexts."""
     print("| truth | 100 | 1,000 | 10,000 |\n|---|--:|--:|--:|")
-    for name in ("linear", "bent"):
-        shares: dict[int, list[float]] = {100: [], 1_000: [], 10_000: []}
-        for seed in range(seeds):
-            rng = np.random.default_rng([7, seed])
-            slopes, phases = rng.standard_normal((5, 3)) / np.sqrt(3), rng.uniform(0, 6.28, 5)
-            contexts, new = rng.standard_normal((10_000, 3)), rng.standard_normal((200, 3))
-            rewards = truth(name, contexts, slopes, phases)
-            rewards += 0.5 * rng.standard_normal(rewards.shape)
-            agent = tsucb.Agent(range(5), model=tsucb.AdaptiveCurves(3), seed=seed)
-            for t, x in enumerate(contexts, start=1):
-                decision = agent.choose(x)
-                agent.reward(decision.id, float(rewards[t - 1, int(decision.arm)]))
-                if t in shares:
-                    shares[t].append(hits(agent, new, truth(name, new, slopes, phases)))
-        found = " | ".join(f"{100 * np.mean(each):.0f} %" for each in shares.values())
-        print(f"| {name} | {found} |", flush=True)
+    for problem, found in table.groupby("problem", sort=False):
+        means = found.groupby("t").covered.mean()
+        print(f"| {problem} | {' | '.join(f'{mean:.0f} %' for mean in means)} |")
 
 
-def print_speed(repeats: int = 3) -> None:
-    """Print µs per decision and reward, in stretches of 1,000 between 3,000 and 19,000.
+class Timed(NamedTuple):
+    """A model and a kind of rewards that it is timed on."""
+
+    model: str
+    rewards: str
+
+
+def speed(task: Timed) -> list[tasks.Row]:
+    """Return µs per decision and reward, in stretches of 1,000 between 3,000 and 19,000.
 
     Rewards are linear, or bend so much in one feature that the curved belief decides.
     """
-    contexts, linear = shop(0, 19_000)
-    bent = linear + 3.0 * np.cos(2.0 * contexts[:, :1] + np.arange(10.0))
+    contexts, rewards = shop(0, 19_000)
+    if task.rewards == "bent":
+        rewards = rewards + 3.0 * np.cos(2.0 * contexts[:, :1] + np.arange(10.0))
+    times = np.empty((REPEATS, 19))
+    for row in times:
+        agent = tsucb.Agent(range(10), model=getattr(tsucb, task.model)(10), seed=0)
+        for i in range(row.size):
+            begin = time.process_time()
+            for t in range(1_000 * i, 1_000 * (i + 1)):
+                decision = agent.choose(contexts[t])
+                agent.reward(decision.id, float(rewards[t, int(decision.arm)]))
+            row[i] = 1e3 * (time.process_time() - begin)
+    best = times.min(axis=0)[3:]  # of the repeats: other processes only add
+    found = {"least": best.min(), "median": np.median(best), "most": best.max()}
+    bends = bool(getattr(agent._learner.prepared().state, "bends", [False])[0])
+    rounded = {name: round(float(x), 1) for name, x in (found | {"mean": best.mean()}).items()}
+    return [{"bends": bends, **rounded}]
+
+
+def print_speed(table: pd.DataFrame) -> None:
+    """Print µs per decision and reward, and whether the curved belief decided in the end."""
     print("| µs per decision, stretches of 1,000 | bends | least | median | most | mean |")
     print("|---|---|--:|--:|--:|--:|")
-    for name, rewards in (("linear", linear), ("bent", bent)):
-        for model in (tsucb.AdaptiveLinear(10), tsucb.AdaptiveCurves(10)):
-            times = np.empty((repeats, 19))
-            for row in times:
-                agent = tsucb.Agent(range(10), model=model, seed=0)
-                for i in range(row.size):
-                    begin = time.process_time()
-                    for t in range(1_000 * i, 1_000 * (i + 1)):
-                        decision = agent.choose(contexts[t])
-                        agent.reward(decision.id, float(rewards[t, int(decision.arm)]))
-                    row[i] = 1e3 * (time.process_time() - begin)
-            best = times.min(axis=0)[3:]  # of the repeats: other processes only add
-            found = best.min(), np.median(best), best.max(), best.mean()
-            bends = getattr(agent._learner.prepared().state, "bends", [False])[0]
-            print(
-                f"| {type(model).__name__}, {name} rewards | {'yes' if bends else 'no'} | "
-                f"{' | '.join(f'{each:.1f}' for each in found)} |",
-                flush=True,
-            )
+    for r in table.itertuples():
+        bends, name = "yes" if r.bends else "no", f"{r.model}, {r.rewards} rewards"
+        print(f"| {name} | {bends} | {r.least} | {r.median} | {r.most} | {r.mean} |")
+
+
+class Part(NamedTuple):
+    """What is measured for each task, and how it is printed."""
+
+    measure: Callable[[Any], list[tasks.Row]]
+    show: Callable[[pd.DataFrame], None]
+
+
+PARTS = {
+    "rewards": Part(total_rewards, print_rewards),
+    "stationary": Part(stationary, print_stationary),
+    "coverage": Part(coverage, print_coverage),
+    "speed": Part(speed, print_speed),
+}
+
+
+def tasks_of(part: str, seeds: int, runs: int) -> Sequence[Task | Timed]:
+    """Return the tasks of a part."""
+    if part == "speed":
+        models = ("AdaptiveLinear", "AdaptiveCurves")
+        return [Timed(model, rewards) for rewards in ("linear", "bent") for model in models]
+    names = {"rewards": ("XOR", "wheel", *problems.RIVER), "coverage": ("linear", "bent")}
+    count = runs if part == "stationary" else seeds
+    return [Task(name, seed) for name in names.get(part, STATIONARY) for seed in range(count)]
 
 
 def main() -> None:
-    """Read the command line and print the parts that it names."""
+    """Read the command line, measure what is missing and print the parts that it names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--part", choices=("rewards", "stationary", "coverage", "speed"))
+    parser.add_argument("--part", choices=PARTS)
+    parser.add_argument("--out", type=Path, metavar="FILE.csv")
+    tasks.add_options(parser)
     options = parser.parse_args()
-    if options.part in (None, "rewards"):
-        print_rewards(options.seeds)
-    if options.part in (None, "stationary"):
-        print_stationary(options.runs)
-    if options.part in (None, "coverage"):
-        print_coverage(options.seeds)
-    if options.part in (None, "speed"):
-        print_speed()
+    if options.out and not options.part:
+        parser.error("--out needs a --part: every part has columns of its own")
+    for part in [options.part] if options.part else PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            path, each = options.out or Path(folder, "bending.csv"), PARTS[part]
+            todo = tasks_of(part, options.seeds, options.runs)
+            found = tasks.measure(
+                path, each.measure, todo, lambda task: task._asdict(), options.processes,
+                options.minutes,
+            )  # fmt: skip
+            each.show(found)
 
 
 if __name__ == "__main__":

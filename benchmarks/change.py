@@ -1,8 +1,8 @@
-"""Rewards that change half way: the default against forgetting at every fixed rate.
+"""Rewards that change: the default against forgetting at every fixed rate, and what looks cost.
 
-    python benchmarks/change.py [--steps 6000] [--seeds 5] [--streams shop,clicks] [--changes …]
+    python -m benchmarks.change [--steps 6000] [--seeds 5] [--streams shop,clicks] [--changes …]
 
-Every contestant plays the same contexts and rewards. A change is one of
+Every contestant plays the same contexts and rewards, in which something changes half way:
 
     none       nothing changes
     rotate     the arms change places
@@ -16,31 +16,48 @@ Two streams are real series in the order of time, which come with river: `polls`
 institutes to believe about the approval of a president, and `water`, which of five simple forecasts
 of the flow in a pipe to use, hour by hour. Their changes are their own: `--changes none`.
 
-    python benchmarks/change.py --notebook [--seeds 40]
+    python -m benchmarks.change --notebook [--seeds 40]
 
 prints the regret of the case in bayesianbandits' notebook on forgetting: of three arms with means
 1, ½ and 0 and noise ½ the last has 3/2 from step 1,000 on, 3,000 steps in all.
+
+    python -m benchmarks.change --looks [--seeds 40]
+
+prints what is lost by the share of decisions that look again at arms that were left alone: in the
+same case, if the last arm becomes the best after 800, 900, 1,000, 1,100 or 1,200 steps and if
+nothing changes.
+
+With `--out FILE.csv` results are added to a file, and those that are there are not measured again;
+`--processes` and `--minutes` are explained in benchmarks/tasks.py.
 """
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import tsucb
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import tasks
 from benchmarks.defaults import problems
 
 Floats = NDArray[np.float64]
 
 GAMMAS = (1.0, 0.9995, 0.999, 0.997, 0.99, 0.98)
+DEFAULT, LINEAR = "default", "AdaptiveLinear"
 LARGE = 3.0  # standard deviations of all rewards by which an arm drops or rises
+NOTEBOOK_STEPS, NEVER = 3_000, 0  # NEVER in place of the step of a change
+CHANGES_AT = (800, 900, 1_000, 1_100, 1_200)
+SHARES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)  # of looks
 
 
 def shop(seed: int, steps: int) -> tuple[Floats, Floats]:
@@ -142,53 +159,123 @@ def play(
     return earned, agent.changes()
 
 
-def compare(stream: str, kind: str, seeds: int, steps: int) -> None:
-    """Print one row: the default, the best fixed rate, and how often changes were noticed."""
-    draw = STREAMS.get(stream) or dataset(stream)
-    totals: dict[Any, Floats] = {}
-    noticed = []
-    for seed in range(seeds):
-        contexts, rewards = draw(seed, steps)
-        rewards, d = changed(kind, rewards), contexts.shape[1]
-        linear = tsucb.AdaptiveLinear(d)
-        models: dict[Any, Any] = {
-            gamma: linear if gamma == 1.0 else tsucb.Forgetting(linear, gamma) for gamma in GAMMAS
-        }
-        models["default"] = tsucb.AdaptiveCurves(d)
-        for name, model in models.items():
-            earned, found = play(model, contexts, rewards, seed)
-            totals[name] = totals.get(name, 0.0) + earned / seeds
-            noticed += [len(found)] if name == "default" else []
-    best = max(GAMMAS, key=lambda gamma: totals[gamma][1])
-    ours, never, other = totals["default"], totals[1.0], totals[best]
-    print(
-        f"| {stream}, {kind} | {never[0]:,.0f} | {ours[0]:,.0f} | {never[1]:,.0f} | "
-        f"{other[1]:,.0f} (γ = {best:g}) | {ours[1]:,.0f} | {100 * ours[1] / other[1]:.0f} % | "
-        f"{', '.join(map(str, noticed))} |",
-        flush=True,
-    )
+class Comparison(NamedTuple):
+    """A stream with a change, and a seed: what all contestants play."""
+
+    stream: str
+    change: str
+    seed: int
 
 
-def print_notebook(seeds: int) -> None:
+def compare(steps: int, one: Comparison) -> list[tasks.Row]:
+    """Return a row for each contestant: its rewards in both halves, and noticed changes."""
+    draw = STREAMS.get(one.stream) or dataset(one.stream)
+    contexts, rewards = draw(one.seed, steps)
+    rewards, d = changed(one.change, rewards), contexts.shape[1]
+    linear = tsucb.AdaptiveLinear(d)
+    models: dict[str, Any] = {
+        f"{gamma:g}": linear if gamma == 1.0 else tsucb.Forgetting(linear, gamma)
+        for gamma in GAMMAS
+    }
+    models[DEFAULT] = tsucb.AdaptiveCurves(d)
+    rows = []
+    for name, model in models.items():
+        (before, after), found = play(model, contexts, rewards, one.seed)
+        rows.append({"model": name, "before": before, "after": after, "noticed": len(found)})
+    return rows
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each stream and change: means over seeds, and the best fixed rate."""
+    rows = []
+    for (stream, change), found in table.groupby(["stream", "change"], sort=False):
+        means = found.groupby("model")[["before", "after"]].mean()
+        fixed, ours = means.drop(DEFAULT), means.loc[DEFAULT]
+        best = str(fixed.after.idxmax())
+        rows.append(
+            {
+                "stream": stream, "change": change, "seeds": found.seed.nunique(),
+                "linear_before": fixed.before["1"], "default_before": ours.before,
+                "linear": fixed.after["1"], "best": fixed.after[best], "gamma": best,
+                "default": ours.after, "percent": 100 * ours.after / fixed.after[best],
+                "noticed": ", ".join(map(str, found.noticed[found.model == DEFAULT])),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def print_streams(table: pd.DataFrame) -> None:
+    """Print the default beside the best fixed rate, and how often changes were noticed."""
+    print("| | before: linear | default | after: linear | best γ | default | of best | noticed |")
+    print("|---|--:|--:|--:|--:|--:|--:|---|")
+    for r in summary(table).itertuples():
+        print(
+            f"| {r.stream}, {r.change} | {r.linear_before:,.0f} | {r.default_before:,.0f} | "
+            f"{r.linear:,.0f} | {r.best:,.0f} (γ = {r.gamma}) | {r.default:,.0f} | "
+            f"{r.percent:.0f} % | {r.noticed} |"
+        )
+
+
+class Case(NamedTuple):
+    """The case of the notebook for a model, by its share of looks, and the step of the change."""
+
+    model: str
+    looks: float
+    change: int
+
+    def regret(self, seed: int) -> float:
+        """Return the regret of one run."""
+        means = np.tile([1.0, 0.5, 0.0], (NOTEBOOK_STEPS, 1))
+        if self.change != NEVER:
+            means[self.change :, 2] = 1.5
+        noise = 0.5 * np.random.default_rng([8, seed]).standard_normal(means.shape)
+        linear = self.model == LINEAR
+        model = tsucb.AdaptiveLinear(0) if linear else tsucb.AdaptiveCurves(0, looks=self.looks)
+        contexts = np.zeros((len(means), 0))
+        earned, _ = play(model, contexts, means + noise, seed, means)
+        return float(means.max(axis=1).sum() - earned.sum())
+
+
+def regrets(runs: int, case: Case) -> list[tasks.Row]:
+    """Return a row with the mean regret of a case, its standard error and the largest of a run."""
+    regret = np.array([case.regret(seed) for seed in range(runs)])
+    found = {"regret": regret.mean(), "error": regret.std() / np.sqrt(runs), "most": regret.max()}
+    return [{"runs": runs} | {name: round(float(x), 2) for name, x in found.items()}]
+
+
+def notebook_cases() -> list[Case]:
+    """Return the cases of the notebook itself."""
+    looks = tsucb.AdaptiveCurves(0).looks
+    models = ((LINEAR, 0.0), (DEFAULT, looks))
+    return [Case(*model, change) for model in models for change in (CHANGES_AT[2], NEVER)]
+
+
+def looks_cases() -> list[Case]:
+    """Return the cases that say what is lost by the share of looks."""
+    return [Case(DEFAULT, looks, change) for looks in SHARES for change in (*CHANGES_AT, NEVER)]
+
+
+def print_notebook(table: pd.DataFrame) -> None:
     """Print the regret of the notebook's case, with the change and without it."""
     print("| regret of 3,000 decisions | becomes the best | nothing changes |\n|---|--:|--:|")
-    means = np.tile([1.0, 0.5, 0.0], (3_000, 1))
-    better = means.copy()
-    better[1_000:, 2] = 1.5
-    for model in (tsucb.AdaptiveLinear(0), tsucb.AdaptiveCurves(0)):
-        regret = np.zeros((2, seeds))
-        for i, seed in np.ndindex(regret.shape):
-            truth = (better, means)[i]
-            noise = 0.5 * np.random.default_rng([8, seed]).standard_normal(truth.shape)
-            rewards, contexts = truth + noise, np.zeros((len(truth), 0))
-            earned, _ = play(model, contexts, rewards, seed, truth)
-            regret[i, seed] = truth.max(axis=1).sum() - earned.sum()
-        change, none = (f"{row.mean():.0f} ({row.max():.0f} at most)" for row in regret)
-        print(f"| {type(model).__name__} | {change} | {none} |", flush=True)
+    for model, found in table.groupby("model", sort=False):
+        each = [
+            f"{r.regret:.0f} ± {r.error:.0f} ({r.most:.0f} at most)" for r in found.itertuples()
+        ]
+        print(f"| {model} | {' | '.join(each)} |")
+
+
+def print_looks(table: pd.DataFrame) -> None:
+    """Print the regret by the share of looks, with a change, means over its steps, and without."""
+    print("| looks | becomes the best | nothing changes |\n|---|--:|--:|")
+    for looks, found in table.groupby("looks"):
+        quiet = found.change == NEVER
+        change, none = found.regret[~quiet].mean(), found.regret[quiet].mean()
+        print(f"| {looks:g} | {change:.0f} | {none:.0f} |")
 
 
 def main() -> None:
-    """Read the command line and print the table."""
+    """Read the command line, measure what is missing and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -197,15 +284,27 @@ def main() -> None:
     parser.add_argument("--streams", default="plain,clicks,shop")
     parser.add_argument("--changes", default=",".join(CHANGES))
     parser.add_argument("--notebook", action="store_true")
+    parser.add_argument("--looks", action="store_true")
+    parser.add_argument("--out", type=Path, metavar="FILE.csv")
+    tasks.add_options(parser)
     options = parser.parse_args()
-    if options.notebook:
-        print_notebook(options.seeds)
-        return
-    print("| | before: linear | default | after: linear | best γ | default | of best | noticed |")
-    print("|---|--:|--:|--:|--:|--:|--:|---|")
-    for stream in options.streams.split(","):
-        for kind in options.changes.split(","):
-            compare(stream, kind, options.seeds, options.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        out = options.out or Path(folder, "change.csv")
+        limits = options.processes, options.minutes
+        if options.notebook or options.looks:
+            cases = notebook_cases() if options.notebook else looks_cases()
+            measured = partial(regrets, options.seeds)
+            table = tasks.measure(out, measured, cases, Case._asdict, *limits)
+            (print_notebook if options.notebook else print_looks)(table)
+            return
+        comparisons = [
+            Comparison(stream, change, seed)
+            for seed in range(options.seeds)
+            for stream in options.streams.split(",")
+            for change in options.changes.split(",")
+        ]
+        each = partial(compare, options.steps)
+        print_streams(tasks.measure(out, each, comparisons, Comparison._asdict, *limits))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How often 95 % intervals contain the truth.
 
-    python benchmarks/coverage.py FILE.csv [LOGS] [workflow] [replay] [estimators]
+    python -m benchmarks.coverage FILE.csv [LOGS] [workflow] [replay] [estimators]
 
 Three kinds of logs, or those that are named; each log of another bandit.
 
@@ -15,10 +15,15 @@ The truth is the value of what they would choose at the decisions of the log. TS
 TS-UCB(10) is an A/A test.
 
 Replay: `compare` on clicks of arms drawn at random. The truth is the mean over all logs.
+
+Every interval is written to FILE.rows.csv as its log is done, and those that are there are not
+measured again; FILE.csv is the summary. `--processes` and `--minutes` are explained in
+benchmarks/tasks.py.
 """
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +40,10 @@ from tsucb.models.model import belief, update
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.names import named_policy
 from tsucb.policies.policy import choose, probabilities
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import tasks
 
 FEATURES, NOISE, TAIL = 3, 0.3, 2.2
 # Contexts in even spacing: the error of the mean over them is below a tenth of an interval's width.
@@ -161,28 +170,49 @@ def estimate(log: Log, target: Floats) -> dict[str, Estimate]:
 
 LOGGERS = ("Random", "cautious TS", "TS", "TS+5%", "TS-UCB(100)+2%", "TS-UCB(100)+5%")
 KEYS = ["arms", "size", "rewards", "logger", "target", "estimator"]
-NAMES = [*KEYS, "given", "covered", "width", "decided"]
-Row = tuple[Any, ...]
+KINDS = ("workflow", "replay", "estimators")
+AGAINST = " against "
 
 
-def verdict_row(key: Row, found: Estimate, truth: float) -> Row:
-    """Return a row of the table: an interval and whether it contains the truth."""
-    inside, width = found.low <= truth <= found.high, found.high - found.low
-    decided = verdict(found) in ("better", "worse") if " against " in key[4] else np.nan
-    return (*key, found.trusted, inside, width, decided)
+class Task(NamedTuple):
+    """A log of one kind, and its number."""
+
+    kind: str
+    arms: int
+    size: int
+    rewards: str
+    logger: str
+    seed: int
+
+    def measure(self) -> list[tasks.Row]:
+        """Return a row for every interval."""
+        return {"workflow": workflow, "replay": replay, "estimators": estimators}[self.kind](self)
 
 
-def estimator_rows(arms: int, size: int, rewards: str, logs: int) -> Iterator[Row]:
-    """Yield what the estimators say about three policies, for every policy that logs."""
-    for number, logger in enumerate(LOGGERS):
-        for seed in range(logs):
-            log = Log(arms, logger, size, seed + logs * number, rewards)
-            for name, target in log.targets.items():
-                for estimator, found in estimate(log, target).items():
-                    key = (arms, size, rewards, logger, name, estimator)
-                    yield verdict_row(key, found, log.truth[name])
+def interval(target: str, estimator: str, found: Estimate, truth: float) -> tasks.Row:
+    """Return a row: an interval, whether it is given, and what it decides about a difference."""
+    decided = verdict(found) in ("better", "worse") if AGAINST in target else np.nan
+    ends = {"value": found.value, "low": found.low, "high": found.high, "truth": truth}
+    row = {"target": target, "estimator": estimator, "given": found.trusted, "decided": decided}
+    return row | ends
 
 
+def estimators(task: Task) -> list[tasks.Row]:
+    """Return what the estimators say about three policies."""
+    log = Log(task.arms, task.logger, task.size, task.seed, task.rewards)
+    return [
+        interval(name, estimator, found, log.truth[name])
+        for name, target in log.targets.items()
+        for estimator, found in estimate(log, target).items()
+    ]
+
+
+ESTIMATED = (
+    (10, 3_000, "clicks"),
+    (4, 500, "normal rewards"),
+    (4, 3_000, "normal rewards"),
+    (4, 3_000, "heavy-tailed rewards"),
+)
 AGENTS: dict[str, dict[str, Any]] = {
     "default": {},
     "TS-UCB(10)": {"policy": tsucb.TSUCB(10)},
@@ -217,81 +247,117 @@ def click_log(arms: int, size: int, seed: int, floor: float) -> tuple[Decisions,
     ), means
 
 
-def workflow_rows(arms: int, size: int, logs: int) -> Iterator[Row]:
-    """Yield what `compare` says on click logs of agents with a floor."""
-    for seed in range(logs):
-        log, means = click_log(arms, size, seed, 0.05)
-        found = compare(log, AGENTS, draws=4)
-        assert log.probabilities is not None
-        truth = {"as logged": float((log.probabilities * means).sum(axis=1).mean())}
-        for name, settings in AGENTS.items():
-            target = Candidate(settings, log, 0).choices(4)
-            truth[name] = float((target * means).sum(axis=1).mean())
-        yield from comparison_rows((arms, size, "clicks", "default agent +5%"), found, truth)
+def workflow(task: Task) -> list[tasks.Row]:
+    """Return what `compare` says on a log of clicks of an agent with a floor."""
+    log, means = click_log(task.arms, task.size, task.seed, 0.05)
+    found = compare(log, AGENTS, draws=4)
+    assert log.probabilities is not None
+    truth = {"as logged": float((log.probabilities * means).sum(axis=1).mean())}
+    for name, settings in AGENTS.items():
+        target = Candidate(settings, log, 0).choices(4)
+        truth[name] = float((target * means).sum(axis=1).mean())
+    return comparison(found, truth)
 
 
-def comparison_rows(key: Row, found: Comparison, truth: dict[str, float]) -> Iterator[Row]:
-    """Yield the rows of a comparison: its values, and the differences of its configurations."""
-    for name in truth:
-        if name != "as logged":
-            yield verdict_row((*key, name, found.method), found.values[name], truth[name])
-    for (first, second), each in found.differences.items():
-        name = f"{first} against {second}"
-        yield verdict_row((*key, name, found.method), each, truth[first] - truth[second])
-
-
-def replay_rows(size: int, logs: int) -> Iterator[Row]:
-    """Yield what `compare` says by replay, on clicks of arms drawn at random."""
-    agents: dict[str, dict[str, Any]] = {
-        "default": {},
-        "TS-UCB(10)": {"policy": tsucb.TSUCB(10)},
-        "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
-        "greedy": {"policy": tsucb.Greedy(), "model": "BernoulliArms"},
-    }
-    rates, every = np.array([0.1, 0.13, 0.16, 0.2]), []
-    for seed in range(logs):
-        rng = np.random.default_rng([seed, size])
-        arm = rng.integers(rates.size, size=size)
-        reward = (rng.random(size) < rates[arm]).astype(float)
-        log = read_decisions(pd.DataFrame({"arm": arm, "reward": reward}), uniform=True)
-        every.append(compare(log, agents, method="replay", seed=seed))
-    names = ["as logged", *agents]
-    truth = {n: float(np.mean([found.values[n].value for found in every])) for n in names}
-    for found in every:
-        yield from comparison_rows((rates.size, size, "clicks", "Random"), found, truth)
-
-
-def main(path: Path, logs: int, kinds: list[str]) -> None:
-    """Measure kinds of logs; write one row for each kind of log, policy and estimator."""
-    parts = [
-        ("workflow", workflow_rows(4, 5_000, logs // 2)),
-        ("workflow", workflow_rows(10, 5_000, logs // 2)),
-        ("replay", replay_rows(4_000, logs // 2)),
-        ("estimators", estimator_rows(10, 3_000, "clicks", logs)),
-        ("estimators", estimator_rows(4, 500, "normal rewards", logs)),
-        ("estimators", estimator_rows(4, 3_000, "normal rewards", logs)),
-        ("estimators", estimator_rows(4, 3_000, "heavy-tailed rewards", logs)),
+def comparison(found: Comparison, truth: dict[str, float]) -> list[tasks.Row]:
+    """Return the rows of a comparison: its values, and the differences of its configurations."""
+    rows = [
+        interval(name, found.method, found.values[name], truth[name])
+        for name in truth
+        if name != "as logged" or found.method == "replay"
     ]
-    rows: list[Row] = []
-    for kind, part in parts:
-        if kinds and kind not in kinds:
-            continue
-        rows += part
-        table = pd.DataFrame(rows, columns=NAMES).astype({"given": bool, "decided": float})
-        everything = table.groupby(KEYS, sort=False)
-        given = table[table.given].groupby(KEYS, sort=False)
-        summary = pd.DataFrame(
-            {
-                "logs": everything.size(),
-                "given": everything.given.mean(),
-                "coverage": given.covered.mean(),
-                "width": given.width.median(),
-                "decided": everything.decided.mean(),
-            }
-        ).reset_index()
-        summary.to_csv(path, index=False, float_format="%.4g")
-        print(*rows[-1][:4], flush=True)
+    for (first, second), each in found.differences.items():
+        difference = truth[first] - truth[second]
+        rows.append(interval(f"{first}{AGAINST}{second}", found.method, each, difference))
+    return rows
+
+
+REPLAYED: dict[str, dict[str, Any]] = {
+    "default": {},
+    "TS-UCB(10)": {"policy": tsucb.TSUCB(10)},
+    "TS-UCB(11)": {"policy": tsucb.TSUCB(11)},
+    "greedy": {"policy": tsucb.Greedy(), "model": "BernoulliArms"},
+}
+RATES = np.array([0.1, 0.13, 0.16, 0.2])
+
+
+def replay(task: Task) -> list[tasks.Row]:
+    """Return what `compare` says by replay, on clicks of arms drawn at random.
+
+    The truth is not known before all logs are: it is NaN here.
+    """
+    rng = np.random.default_rng([task.seed, task.size])
+    arm = rng.integers(RATES.size, size=task.size)
+    reward = (rng.random(task.size) < RATES[arm]).astype(float)
+    log = read_decisions(pd.DataFrame({"arm": arm, "reward": reward}), uniform=True)
+    found = compare(log, REPLAYED, method="replay", seed=task.seed)
+    return comparison(found, dict.fromkeys(("as logged", *REPLAYED), np.nan))
+
+
+def with_truth(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the truth of replayed policies: the mean of their values over logs."""
+    table = table.copy()
+    replayed = table.kind == "replay"
+    means = table[replayed].groupby("target").value.mean()
+    for place, target in table.target[replayed].items():
+        first, _, second = str(target).partition(AGAINST)
+        table.loc[place, "truth"] = means[first] - (means[second] if second else 0.0)
+    return table[~(replayed & (table.target == "as logged"))]
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each kind of log, policy and estimator."""
+    table = with_truth(table).astype({"given": bool, "decided": float})
+    table["covered"] = (table.low <= table.truth) & (table.truth <= table.high)
+    table["width"] = table.high - table.low
+    everything = table.groupby(KEYS, sort=False)
+    given = table[table.given].groupby(KEYS, sort=False)
+    columns = {
+        "logs": everything.size(),
+        "given": everything.given.mean(),
+        "coverage": given.covered.mean(),
+        "width": given.width.median(),
+        "decided": everything.decided.mean(),
+        "commit": everything["commit"].first(),
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def tasks_of(kinds: Sequence[str], logs: int) -> list[Task]:
+    """Return the logs of these kinds."""
+    found = []
+    if "workflow" in kinds:
+        for arms in (4, 10):
+            each = ("workflow", arms, 5_000, "clicks", "default agent +5%")
+            found += [Task(*each, seed) for seed in range(logs // 2)]
+    if "replay" in kinds:
+        each = ("replay", RATES.size, 4_000, "clicks", "Random")
+        found += [Task(*each, seed) for seed in range(logs // 2)]
+    if "estimators" in kinds:
+        for arms, size, rewards in ESTIMATED:
+            for number, logger in enumerate(LOGGERS):
+                seeds = range(logs * number, logs * (number + 1))
+                found += [Task("estimators", arms, size, rewards, logger, seed) for seed in seeds]
+    return found
+
+
+def main() -> None:
+    """Measure the logs that the file does not have yet, and write the summary."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="FILE.csv")
+    parser.add_argument("logs", type=int, nargs="?", default=120)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    tasks.add_options(parser)
+    options = parser.parse_args()
+    if unknown := set(options.kinds) - set(KINDS):
+        parser.error(f"unknown kinds of logs {sorted(unknown)}; choose from {', '.join(KINDS)}")
+    todo = tasks_of(options.kinds or KINDS, options.logs)
+    rows, limits = options.out.with_suffix(".rows.csv"), (options.processes, options.minutes)
+    table = tasks.measure(rows, Task.measure, todo, Task._asdict, *limits)
+    summary(table).to_csv(options.out, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 120, sys.argv[3:])
+    main()

@@ -23,10 +23,14 @@ Worlds, with one standard normal e per arm and one slope per arm and feature:
 Slopes are N(0, 1/d) for normal rewards and N(0, 0.09/d) for the others, which are not linear in x.
 Models with a prior that is fixed are asked about rewards around 0, and given a constant. The
 interval of the agent's default is mean ± 1.645 radius, when it takes no look at another arm.
+
+Cells that the file has are not measured again; `--processes` and `--minutes` are explained in
+benchmarks/tasks.py.
 """
 
-import sys
+import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,13 +38,18 @@ import numpy as np
 import pandas as pd
 
 import tsucb
+from benchmarks import tasks
 from benchmarks.output import save_pictures
+from tsucb import compiler
 from tsucb.beliefs.law import upper_quantiles
+from tsucb.models.model import training_due
 from tsucb.numeric.arrays import Floats
+from tsucb.simulation.loop import Run, RunRecord
+from tsucb.testing.loops import Script
 
 CLICKS = ("clicks 0.1 %", "clicks 0.3 %", "clicks 1 %", "clicks 5 %")
 KINDS = ("normal", *CLICKS, "revenue", "counts")
-OWN_KINDS = ("normal", "clicks 1 %", "clicks 5 %")  # after the agent's own play
+OWN_KINDS = ("normal", "clicks 1 %", "clicks 5 %", "revenue", "counts")  # after own play
 CENTRED = "around 0"
 BATCH = 1_000
 TIMES = (20, 100, 1_000, 10_000)
@@ -144,15 +153,38 @@ def play_uniform(model: Any, state: Any, world: World, steps: int) -> None:
     model.update(state, contexts_for(model, x, arms), pulled, world.rewards(means))
 
 
-def play_own(model: Any, state: Any, world: World, steps: int, policy: Any, batch: int) -> None:
+def play_batches(model: Any, state: Any, world: World, steps: int, policy: Any) -> None:
     """Let the policy play; it learns from a batch of rewards at a time."""
-    for _ in range(steps // batch):
-        x, pulled = world.rng.normal(size=(batch, len(world.slopes))), np.empty(batch, np.int64)
+    for _ in range(steps // BATCH):
+        x, pulled = world.rng.normal(size=(BATCH, len(world.slopes))), np.empty(BATCH, np.int64)
+        learned = int(state.pulls.sum())
         for n, row in enumerate(at_each(model, x, world.own.size)):
-            belief = model.belief(state, row, rng=world.rng)
+            belief = model.belief(state, row, step=learned + n + 1, rng=world.rng)
             pulled[n] = policy.choose(belief, world.rng).arm
-        rewards = world.rewards(world.means(x)[np.arange(batch), pulled])
+        rewards = world.rewards(world.means(x)[np.arange(BATCH), pulled])
         model.update(state, contexts_for(model, x, world.own.size), pulled, rewards)
+
+
+def own_player(model: Any, policy: Any, world: World, steps: int, run: int) -> Run:
+    """Return a run in which the policy plays and learns, decision by decision, in compiled code."""
+    x = world.rng.normal(size=(steps, len(world.slopes)))
+    rewards = world.rewards(world.means(x))
+    contexts = contexts_for(model, x, world.own.size)
+    contexts = np.empty((steps, 0)) if contexts is None else contexts
+    script = Script(contexts, rewards, np.ones(rewards.shape, np.bool_))
+    stop, nothing = np.zeros(1, np.bool_), np.zeros(0, np.int64)
+    record = RunRecord(np.array([steps]), np.empty(1), nothing, stop, np.zeros(1))
+    return Run(script, model, policy, 0, run, record)
+
+
+def play_until(run: Run, step: int) -> None:
+    """Play on to a step."""
+    model, state = run.player.model, run.player.state
+    train = model.trainer([state])
+    while run.played < step:
+        run.play_until(step)
+        if compiler.run(training_due, model, state):
+            train()
 
 
 class Cell(NamedTuple):
@@ -184,33 +216,39 @@ class Cell(NamedTuple):
             field: getattr(self, field) for field in ("rewards", "features", "arms")
         }
 
-    def measure(self) -> list[dict[str, Any]]:
-        """Return the rows, with standard errors over runs."""
-        runs, policy = self.runs, None if self.play == "uniform" else tsucb.TSUCB()
-        found: list[list[dict[str, float]]] = []
-        for run in range(runs):
-            world = World(self.rewards, self.arms, self.features, run)
-            state, done = self.model.start(self.arms, rng=world.rng), 0
-            at = world.rng.normal(size=(CONTEXTS if self.features else 1, self.features))
-            found.append([])
-            for t in self.times:
-                if policy is None:
-                    play_uniform(self.model, state, world, t - done)
-                else:
-                    batch = BATCH if self.play == "batches" else 1
-                    play_own(self.model, state, world, t - done, policy, batch)
-                inside = covered(self.model, state, world, at, policy)
-                if self.rewards == "revenue" and getattr(state, "known", [False])[0]:
-                    inside["sold"] = inside["all"]
-                found[-1].append(inside)
-                done = t
+    def played(self, run: int) -> list[dict[str, float]]:
+        """Play a run; return the shares of intervals that cover, at each time."""
+        world, policy = World(self.rewards, self.arms, self.features, run), tsucb.TSUCB()
+        state, done, found = self.model.start(self.arms, rng=world.rng), 0, []
+        at = world.rng.normal(size=(CONTEXTS if self.features else 1, self.features))
+        if self.play == "own":
+            player = own_player(self.model, policy, world, max(self.times), run)
+            state = player.player.state
+        for t in self.times:
+            if self.play == "own":
+                play_until(player, t)
+            elif self.play == "batches":
+                play_batches(self.model, state, world, t - done, policy)
+            else:
+                play_uniform(self.model, state, world, t - done)
+            asked = None if self.play == "uniform" else policy
+            found.append(covered(self.model, state, world, at, asked))
+            known = getattr(getattr(state, "linear", state), "known", [False])[0]
+            if self.rewards == "revenue" and self.play == "uniform" and known:
+                found[-1]["sold"] = found[-1]["all"]
+            done = t
+        return found
+
+    def measure(self, share: float = 1.0) -> list[dict[str, Any]]:
+        """Return the rows, with standard errors over runs; play only this share of the runs."""
+        found = [self.played(run) for run in range(max(round(share * self.runs), 2))]
         rows = []
         for i, t in enumerate(self.times):
             for about in dict.fromkeys(name for run in found for name in run[i]):
                 shares = 100 * np.array([run[i][about] for run in found if about in run[i]])
                 error = shares.std(ddof=1) / np.sqrt(shares.size)
                 numbers = {"covered": shares.mean().round(1), "error": error.round(1)}
-                rows.append({**self.key, "about": about, "t": t, **numbers, "runs": shares.size})
+                rows.append({"about": about, "t": t, **numbers, "runs": shares.size})
         return rows
 
 
@@ -239,29 +277,17 @@ def cells() -> Iterator[Cell]:
         yield Cell(tsucb.Ensemble(Ridge(), features=3), "normal", 3, arms, times=few)
     for kind in OWN_KINDS:
         for arms in RUNS:
-            yield Cell(tsucb.AdaptiveCurves(0), kind, 0, arms, "own", few)
+            yield Cell(tsucb.AdaptiveCurves(0), kind, 0, arms, "own")
             for features in (3, 30):
                 for model in (tsucb.AdaptiveLinear(features), tsucb.AdaptiveCurves(features)):
-                    yield Cell(model, kind, features, arms, "own", few)
+                    yield Cell(model, kind, features, arms, "own")
     for kind in ("normal", "clicks 1 %"):
         for arms in (2, 10):
             yield Cell(tsucb.AdaptiveCurves(0), kind, 0, arms, "batches", (2_000, 10_000))
-    for features in (0, 3):
-        for kind in (*OWN_KINDS, "revenue", "counts"):
+    for features in FEATURES:
+        for kind in OWN_KINDS:
             for arms in RUNS:
                 yield Cell(tsucb.AdaptiveCurves(features), kind, features, arms)
-
-
-def measure(out: Path) -> pd.DataFrame:
-    """Measure the cells that are not in the file yet; return a row for every cell and time."""
-    rows: list[Any] = pd.read_csv(out).to_dict("records") if out.exists() else []
-    for cell in cells():
-        if any(cell.key.items() <= row.items() for row in rows):
-            continue
-        rows += cell.measure()
-        print(cell.key, [row["covered"] for row in rows[-len(cell.times) :]], flush=True)
-        pd.DataFrame(rows).to_csv(out, index=False)
-    return pd.DataFrame(rows)
 
 
 def drawing(table: pd.DataFrame, narrow: bool) -> Any:
@@ -287,12 +313,28 @@ def drawing(table: pd.DataFrame, narrow: bool) -> Any:
     return figure
 
 
-def main(out: Path, pictures: Path | None) -> None:
-    """Measure the combinations that the file does not have yet, and draw all."""
-    table = measure(out)
-    if pictures:
-        save_pictures(lambda narrow: drawing(table, narrow), pictures, "intervals")
+def measured(share: float, cell: Cell) -> list[tasks.Row]:
+    """Return the rows of a cell, from a share of its runs."""
+    return cell.measure(share)
+
+
+def main() -> None:
+    """Measure the cells that the file does not have yet, and draw all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="FILE.csv")
+    parser.add_argument("pictures", type=Path, nargs="?", metavar="FOLDER")
+    parser.add_argument("--play", default="uniform,own,batches", help="kinds of play to measure")
+    parser.add_argument("--share", type=float, default=1.0, help="of the runs, to try it")
+    tasks.add_options(parser)
+    options = parser.parse_args()
+    chosen = [cell for cell in cells() if cell.play in options.play.split(",")]
+    each, limits = partial(measured, options.share), (options.processes, options.minutes)
+    table = tasks.measure(options.out, each, chosen, lambda cell: cell.key, *limits)
+    if options.pictures:
+        save_pictures(lambda narrow: drawing(table, narrow), options.pictures, "intervals")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main()

@@ -1,20 +1,26 @@
-"""How often intervals could cover after own play: `python benchmarks/true_prior.py FILE.csv`.
+"""How often intervals could cover after own play: `python -m benchmarks.true_prior FILE.csv`.
 
 Clicks without context, of rates r · exp(e/2) with one standard normal e per arm, played by
 TS-UCB(1). Compared are the exact posterior with this true prior, which nobody has, on a grid of e,
 and the default. Given are the shares of 90 % intervals that contain the rate: of the arm that would
-be played next, and of the arm that is truly the best. 60 runs each; some minutes of one core.
+be played next, and of the arm that is truly the best. Some minutes of one core; `--processes` and
+`--minutes` are explained in benchmarks/tasks.py.
 """
 
+import argparse
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 import tsucb
 from tsucb.numeric.arrays import Floats
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import tasks
 
 RATES, ARMS, TIMES, RUNS = (0.01, 0.05), (10, 50), (100, 1_000), 60
 NINETY = 1.6448536269514722  # standard deviations either side
@@ -95,20 +101,45 @@ def covered(contestant: Any, rate: float, arms: int, run: int) -> list[tuple[boo
     return found
 
 
-def main(out: Path) -> None:
-    """Measure all cells and write them."""
-    rows = []
-    for rate in RATES:
-        for arms in ARMS:
-            for name, contestant in (("true prior", TruePrior), ("default", Default)):
-                found = np.array([covered(contestant, rate, arms, run) for run in range(RUNS)])
-                shares = 100 * found.mean(axis=0)
-                for t, (played, best) in zip(TIMES, shares.round(1), strict=True):
-                    key = {"clicks": f"{100 * rate:g} %", "arms": arms, "belief": name, "t": t}
-                    rows.append({**key, "played": played, "best": best, "runs": RUNS})
-                print(rows[-len(TIMES) :], flush=True)
-                pd.DataFrame(rows).to_csv(out, index=False)
+CONTESTANTS = {"true prior": TruePrior, "default": Default}
+
+
+class Cell(NamedTuple):
+    """The click rate in per cent, the number of arms and the belief of some rows."""
+
+    clicks: str
+    arms: int
+    belief: str
+
+
+def measured(runs: int, cell: Cell) -> list[tasks.Row]:
+    """Return a row for each time: the shares of intervals that cover."""
+    rate = float(cell.clicks.split()[0]) / 100
+    contestant = CONTESTANTS[cell.belief]
+    found = np.array([covered(contestant, rate, cell.arms, run) for run in range(runs)])
+    shares = (100 * found.mean(axis=0)).round(1).tolist()
+    return [
+        {"t": t, "played": played, "best": best, "runs": runs}
+        for t, (played, best) in zip(TIMES, shares, strict=True)
+    ]
+
+
+def main() -> None:
+    """Measure the cells that the file does not have yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="FILE.csv")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    tasks.add_options(parser)
+    options = parser.parse_args()
+    cells = [
+        Cell(f"{100 * rate:g} %", arms, name)
+        for rate in RATES for arms in ARMS for name in CONTESTANTS
+    ]  # fmt: skip
+    each, limits = partial(measured, options.runs), (options.processes, options.minutes)
+    print(tasks.measure(options.out, each, cells, Cell._asdict, *limits).to_string())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

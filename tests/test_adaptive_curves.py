@@ -11,7 +11,7 @@ from everything import aside, rng
 
 import tsucb
 from tsucb.models.adaptive_curves import log_evidence
-from tsucb.models.change import ALARM, REMEMBERED, WARM, Change, notice
+from tsucb.models.change import ALARM, REMEMBERED, WARM, Change, is_due, notice, surprising
 from tsucb.models.curves import ROWS, Curves, cosine
 from tsucb.models.model import forget
 
@@ -167,12 +167,52 @@ def test_looks_are_few_and_become_fewer() -> None:
     assert 0.002 < others[3] < 0.008  # of 0.01 · 45 / √7,000
 
 
+def test_arms_take_turns_in_being_looked_at() -> None:
+    """At 1 % of the decisions: each of two others every 200 rewards, of four every 400."""
+    for arms, turn in ((2, 200), (3, 200), (5, 400)):
+        change = Change.blank({"arm": arms})
+        change.life[0], change.played[:] = 1_000.0, 1_000.0 - turn + 1
+        assert not any(is_due(change, 0.01, arm) for arm in range(arms))
+        change.played[1] -= 2
+        assert [is_due(change, 0.01, arm) for arm in range(arms)] == [a == 1 for a in range(arms)]
+        change.rewards[0] = 4 * 1_300.0  # nothing has changed for long: half as many looks
+        assert not is_due(change, 0.01, 1)
+        change.played[1] -= turn
+        assert is_due(change, 0.01, 1)
+        assert not is_due(change, 0.0, 1)
+
+
+def test_an_arm_whose_reward_is_surprising_is_looked_at_again_at_once() -> None:
+    change = Change.blank({"arm": 3})
+    change.life[0] = change.played[1] = 1_000.0
+    assert not surprising(change, 1, 1.0)
+    assert not is_due(change, 0.01, 1)
+    assert not surprising(change, 1, 2.0)  # three quarters above what is expected
+    assert is_due(change, 0.01, 1)
+    assert surprising(change, 1, 2.0)  # and again
+    assert not is_due(change, 0.01, 1)
+    assert not surprising(change, 1, 2.0)
+    assert not surprising(change, 1, 0.0)  # it was chance
+    assert not is_due(change, 0.01, 1)
+    assert surprising(change, 1, 3.0)
+
+
+def test_late_first_clicks_do_not_make_looks_rarer() -> None:
+    """Rewards count as learned also while all are equal, so that none seem to be outstanding."""
+    model = tsucb.AdaptiveCurves(0)
+    state = model.fit(2, None, np.arange(400) % 2, np.zeros(400))
+    assert state.change.life[0] == 400.0
+    assert state.change.warming[0] == WARM
+
+
 def test_a_batch_of_decisions_does_not_all_look() -> None:
     rewards = rewards_of_the_notebook(8, 2_000, 2_000)
     agent = agent_for(rewards, tsucb.AdaptiveCurves(0))
     play(agent, rewards[:, :0], rewards)
+    change = state_of(agent).change
+    change.played[1:] = 0.0  # both are due
     arms = np.asarray(agent.choose_many([{}] * 1_000).arms)
-    assert np.mean(arms != 0) < 0.02
+    assert 0.002 < np.mean(arms != 0) < 0.02
 
 
 @aside

@@ -32,6 +32,7 @@ from benchmarks.defaults.contestants import CONTESTANTS, GRID, LIBRARY, MODEL, N
 from benchmarks.defaults.play import CUT
 from benchmarks.defaults.scores import CONSTANT, Selection
 from benchmarks.defaults.workers import Worker, python_of
+from benchmarks.tasks import NO_LIMIT
 
 DOCS = Path(__file__).parents[2] / "docs"
 DATASETS = ["mushroom", "statlog", "covertype", "adult", "census", "jester", "financial"]
@@ -113,9 +114,17 @@ def plan(
 class Benchmark:
     """Plays the runs that are not finished."""
 
-    def __init__(self, out: Path, steps: list[int], milliseconds: float, read: Read) -> None:
+    def __init__(
+        self,
+        out: Path,
+        steps: list[int],
+        milliseconds: float,
+        read: Read,
+        minutes: float = NO_LIMIT,
+    ) -> None:
         self.out, self.steps, self.milliseconds = out, steps, milliseconds
         self.read = read
+        self.end = time.monotonic() + 60 * minutes
         self.workers: dict[str, Worker | None] = {}
         self.stopped = False
         self.stream: tuple[Any, ...] = ()
@@ -199,7 +208,7 @@ class Benchmark:
         begin = last = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="tsucb-defaults-") as folder:
             try:
-                while not left.empty():
+                while not left.empty() and time.monotonic() < self.end:
                     try:
                         place, one = left.get_nowait()
                     except Empty:
@@ -284,7 +293,20 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"more than {LIBRARY_SEEDS} seeds of the other libraries too, and rescaled rewards on "
         f"more datasets than {', '.join(RESCALED)}: days",
     )
-    add("--restore", action="store_true", help="begin with the runs in the documentation's table")
+    add(
+        "--minutes",
+        type=float,
+        default=NO_LIMIT,
+        help="begin no run after this time; the same command goes on",
+    )
+    add(
+        "--restore",
+        type=Path,
+        nargs="*",
+        metavar="FILE",
+        help="begin with the runs in these tables, of equal ones that of the first; without a "
+        "name, in the documentation's",
+    )
     add(
         "--report",
         action="store_true",
@@ -333,11 +355,13 @@ def main(arguments: Sequence[str] | None = None, read: Read = problems.read) -> 
     """Play the runs that are not finished, then write the tables and figures."""
     options = options_of(arguments)
     read = lru_cache(maxsize=None)(read)
-    make = partial(Benchmark, options.out, options.steps, options.milliseconds, read)
+    limits = options.milliseconds, read, options.minutes
+    make = partial(Benchmark, options.out, options.steps, *limits)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        if options.restore:
-            cells.restore(options.out, DOCS / "results" / "defaults" / "defaults.csv")
+        if options.restore is not None:
+            for table in options.restore or [DOCS / "results" / "defaults" / "defaults.csv"]:
+                cells.restore(options.out, table)
         for dataset in [] if options.report else options.datasets:
             read(dataset)  # raises an error for missing files before anything is played
     except (OSError, ValueError) as error:

@@ -39,16 +39,15 @@ from tsucb.models.adaptive_linear import (
     learn_posterior,
 )
 from tsucb.models.change import (
-    FAR,
     LITTLE,
-    NEAR,
     NONE,
-    SUSPECT,
     Change,
     NoticedChange,
-    left_alone,
+    count_reward,
+    is_due,
     look_again,
     notice,
+    surprising,
 )
 from tsucb.models.curves import ROWS, Curves, keep_row, with_curves
 from tsucb.models.empirical_bayes import SETTLED
@@ -394,7 +393,8 @@ def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-d
             found.law, found.mean, found.std, found.estimate, radius,
             found.pulls, found.information, found.step, found.dimension, found.prior_std,
         )  # fmt: skip
-    look_again(state.change, model.looks, found, arms, step)
+    variances = state.curved.variance if state.bends[0] else state.linear.variance
+    look_again(state.change, model.looks, found, arms, step, variances)
     return found
 
 
@@ -436,17 +436,16 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    alone = left_alone(change, model.looks, arm, change.faded.size)
-    suspect = change.played[arm] == SUSPECT
-    if alone and z > (NEAR if suspect else FAR):
+    looked = state.linear.known[0] and is_due(change, model.looks, arm)
+    if looked and surprising(change, arm, z):
         doubt(state, arm)
     add_to_sums(state.linear, arm, row)
     if widely:
         add_to_sums(state.curved, arm, wide)
     if state.linear.known[0]:
         notice(change, arm, z)
-    if alone and not suspect and NEAR < z <= FAR:
-        change.played[arm] = SUSPECT
+    else:
+        count_reward(change, arm)
     if change.changes[0] >= REPEATED:
         fade_in_turn(state)
 

@@ -16,14 +16,17 @@ While nothing changes the capital has mean 1 at most, so it reaches 100 with pro
 most, over the whole life (Ville 1939). One gambler plays on the rewards of all arms, and one on
 those of each; K of them have 1/K each. What they win together is the evidence for a change.
 
-An arm that is not played gives no evidence. So a small share of the decisions *look again* at the
-arm that was left alone longest, fewer the longer nothing has changed: their number grows as √n. If
-the reward of an arm that was left alone is far above what was believed of it, what was known of the
-arm counts next to nothing, and the policy finds out whether it has become better. If the reward is
-only somewhat above it, the arm is soon looked at once more, and twice somewhat is as good as far.
+An arm that is not played gives no evidence. So an arm that was left alone for long is *looked at
+again*, each of K arms after (K − 1) / share rewards: the share of looks is 1 % at most, and falls
+as 1/√n once nothing has changed for long. By how much the reward of a look is more than 1¼ standard
+deviations above its prediction is added up. While that sum is above 0 the arm is looked at again at
+once; if it exceeds 1¼, what was known of the arm counts little, and the policy finds out whether it
+has become better. That is a CUSUM test which samples rarely until it becomes suspicious.
 
 References: Shafer and Vovk (2019), "Game-theoretic foundations for probability and finance"; Shin,
-Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection".
+Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection";
+Banerjee and Veeravalli (2012), "Data-efficient quickest change detection with on-off observation
+control".
 """
 
 from typing import Any, NamedTuple, Self
@@ -44,16 +47,13 @@ SQUARE_WORTH = 10.0  # rewards that a variance of z of 1 is worth
 LIKELY = 2.0  # |z| that is expected even if it was not seen
 REMEMBERED = 16  # changes
 
-LOOKS_LATER = 45.0  # root of the rewards without a change, after which looks become fewer
-SOON = 0.75  # of the time until an arm's turn: no look at it before
-GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
+LOOKS_FEWER = 1_300.0  # rewards without a change, after which looks become fewer
+TAKING_TURNS = 2.0  # arms among which looks are divided, at least: with two arms there are few
 WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
-TAKEN = 0.75  # share of the looks that TS-UCB takes up
-FAR = 2.0  # standard deviations above what was believed of an arm that was left alone
-NEAR = 1.0  # from here on it is suspected: the next look is soon, and has to be as far only
-SUSPECT = 0.0  # in place of when the arm was played
-SOONER = 3.0  # times as many decisions may look at an arm that is suspected
-LITTLE = 0.25  # rewards that what was known of an arm far above it is worth afterwards
+FAR = 2.0  # standard deviations of the noise: an arm further below the best waits for longer
+GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
+SURPRISING = 1.25  # standard deviations: what a look finds above it adds up, and may come to it
+LITTLE = 1.0  # rewards that what was known of an arm is worth once looks have been surprising
 
 LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
 OTHERS = 0.3  # share of what was known of other arms
@@ -83,6 +83,7 @@ class Change(State):
     """The gamblers, one for each arm and two rates, and one for all arms; what was noticed."""
 
     life: Floats = array(least=0.0, most=MOST_REWARDS)  # rewards in all
+    warming: Floats = array(start=WARM, least=0.0, most=WARM)  # rewards until the first bet
     rewards: Floats = array(least=0.0, most=MOST_REWARDS)  # since the last change
     arm_rewards: Floats = array("arm", least=0.0, most=MOST_REWARDS)
     recent: Floats = array("arm", 2)  # m
@@ -92,6 +93,7 @@ class Change(State):
     common: Floats = array(2, least=0.0)  # capital of those who play on all arms
     alarm: Floats = array(start=NONE, least=ALL, most=MOST_REWARDS)  # what is to be forgotten
     played: Floats = array("arm", least=0.0, most=MOST_REWARDS)  # `life` at an arm's last reward
+    surprise: Floats = array("arm", least=0.0)  # sum of what looks found above the prediction
     faded: Floats = array("arm", most=0.0)  # logarithm of the weight of each arm's first reward
     noticed: Floats = array(REMEMBERED, 3, least=GONE)  # step, arm and weight of the last changes
     changes: Floats = array(least=0.0, most=MOST_REWARDS)
@@ -105,7 +107,7 @@ class Change(State):
 
     def take_back(self) -> None:
         """Let all gamblers begin again, in place, with what was noticed as it is."""
-        kept = ("life", "played", "faded", "noticed", "changes")
+        kept = ("life", "warming", "played", "faded", "noticed", "changes")
         blank = type(self).blank({"arm": self.faded.size})
         for name in self._fields:
             if name not in kept:
@@ -161,46 +163,71 @@ class Change(State):
 
 
 @compiled
-def left_alone(change, looks, arm, arms):  # type: ignore[no-untyped-def]
-    """Return whether one of several arms was played so long ago that it is time to look again."""
-    if change.life[0] <= WARM or arms < 2:
-        return False
-    age, share = change.life[0] - change.played[arm], share_of_looks(change, looks)
-    return age * share >= SOON * (arms - 1)
-
-
-@compiled
 def share_of_looks(change, looks):  # type: ignore[no-untyped-def]
     """Return the share of decisions that look again, at most `looks`."""
-    return looks * min(1.0, LOOKS_LATER / np.sqrt(change.rewards[0] + 1.0))
+    return looks * min(1.0, np.sqrt(LOOKS_FEWER / (change.rewards[0] + 1.0)))
 
 
 @compiled
-def look_again(change, looks, belief, arms, step):  # type: ignore[no-untyped-def]
-    """Widen the belief about the arm that was left alone longest, in place, if a look is due.
+def overdue(change, looks, arm):  # type: ignore[no-untyped-def]
+    """Return for how many of its turns an arm was left alone."""
+    age, turns = change.life[0] - change.played[arm], max(change.played.size - 1.0, TAKING_TURNS)
+    return age * share_of_looks(change, looks) / turns
 
-    Whether it is due depends on the step alone, so decisions in a batch do not all look.
+
+@compiled
+def is_due(change, looks, arm):  # type: ignore[no-untyped-def]
+    """Return whether a reward of an arm is a look: the arm was left alone, or its last surprised."""
+    return change.surprise[arm] > 0.0 or overdue(change, looks, arm) >= 1.0
+
+
+@compiled
+def look_again(change, looks, belief, arms, step, variances):  # type: ignore[no-untyped-def]
+    """Widen the belief about an arm that is due for a look, in place; of several, the oldest.
+
+    An arm that is far below the best here waits until it is overdue, or less far below in another
+    context. While rewards of n decisions are outstanding, as in a batch, one decision in n + 1
+    looks. Given are the variances of the noise.
     """
-    oldest, turn = 0, (step * GOLDEN) % 1.0 * TAKEN / SOONER
-    if turn >= share_of_looks(change, looks):
+    chosen, outstanding = 0, max(step - 1.0 - change.life[0], 0.0)
+    if (step * GOLDEN) % 1.0 >= max(1.0 / (outstanding + 1.0), share_of_looks(change, looks)):
         return
     for a in range(arms.size):
-        if change.played[arms[a]] < change.played[arms[oldest]]:
-            oldest = a
-    if change.played[arms[oldest]] != SUSPECT and turn * SOONER >= share_of_looks(change, looks):
-        return
-    if left_alone(change, looks, arms[oldest], arms.size):
-        away = WIDE * (largest_of(belief.mean) - belief.mean[oldest])
-        belief.std[oldest] = max(belief.std[oldest], away)
-        belief.radius[oldest] = max(belief.radius[oldest], away)
+        if change.surprise[arms[a]] > 0.0:
+            chosen = a
+            break
+        if change.played[arms[a]] < change.played[arms[chosen]]:
+            chosen = a
+    arm, below = arms[chosen], largest_of(belief.mean) - belief.mean[chosen]
+    far = max(below / (FAR * np.sqrt(variances[arm])), 1.0)
+    if change.surprise[arm] > 0.0 or overdue(change, looks, arm) >= np.sqrt(far):
+        belief.std[chosen] = max(belief.std[chosen], WIDE * below)
+        belief.radius[chosen] = max(belief.radius[chosen], WIDE * below)
+
+
+@compiled
+def surprising(change, arm, z):  # type: ignore[no-untyped-def]
+    """Add up what a look has found, in place; return whether the arm may have become better."""
+    change.surprise[arm] = max(change.surprise[arm] + z - SURPRISING, 0.0)
+    if change.surprise[arm] <= SURPRISING:
+        return False
+    change.surprise[arm] = 0.0
+    return True
+
+
+@compiled
+def count_reward(change, arm):  # type: ignore[no-untyped-def]
+    """Count a reward of an arm, in place."""
+    change.life[0] += 1.0
+    change.played[arm] = change.life[0]
 
 
 @compiled
 def notice(change, arm, z):  # type: ignore[no-untyped-def]
     """Bet on a reward of an arm, z from what was believed, and raise an alarm, in place."""
-    change.life[0] += 1.0
-    change.played[arm] = change.life[0]
-    if change.life[0] <= WARM:
+    count_reward(change, arm)
+    if change.warming[0] > 0.0:
+        change.warming[0] -= 1.0
         return
     change.rewards[0] += 1.0
     change.arm_rewards[arm] += 1.0
