@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST = python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal
 # Without bytecode on disk every process of the tests would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# The processes of the tests share the cores; idle threads of BLAS and OpenMP would spin on them.
+export OPENBLAS_NUM_THREADS = 1
+export OMP_NUM_THREADS = 1
 # uv takes seconds where pip takes a minute; pip knows indexes that uv does not.
 INSTALL = @$(BIN)/uv pip install --quiet --compile-bytecode --python .venv --editable '.[$(1)]' || $(PIP) install --editable '.[$(1)]'
 

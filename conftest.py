@@ -1,12 +1,7 @@
 """Settings of all tests and examples."""
 
 import gc
-import os
 from importlib.util import find_spec
-
-# The tests' processes share the cores; idle threads of BLAS and OpenMP would spin on them.
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
 
 import matplotlib
 from hypothesis import settings

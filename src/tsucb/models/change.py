@@ -177,7 +177,7 @@ def overdue(change, looks, arm):  # type: ignore[no-untyped-def]
 
 @compiled
 def is_due(change, looks, arm):  # type: ignore[no-untyped-def]
-    """Return whether a reward of an arm is a look: the arm was left alone, or its last surprised."""
+    """Return whether a reward is a look: its arm was left alone, or its last look surprised."""
     return change.surprise[arm] > 0.0 or overdue(change, looks, arm) >= 1.0
 
 
