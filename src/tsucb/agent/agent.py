@@ -309,7 +309,7 @@ class Agent:
         >>> for n in range(600):
         ...     agent.update(None, "red", (5.0 if n < 400 else 0.0) + noise.normal())
         >>> print(*agent.changes())
-        after 424 rewards: those of all arms had changed; what was known before counts 0.47 %
+        after 426 rewards: those of all arms had changed; what was known before counts 0.47 %
         """
         with self._guard.alone():
             return list(self._learner.prepared().noticed)
