@@ -75,7 +75,7 @@ def service_speed(*cases: str) -> str:
         ]  # fmt: skip
         refused = f"{each.refused:.0f} %" if each.refused else ""
         offered = "as they are answered" if math.isnan(each.offered) else f"{each.offered:,.0f}"
-        rows.append([case, offered, f"{each.finished:,}", *times, refused])
+        rows.append([case, offered, f"{each.finished:,.0f}", *times, refused])
     heads = ["", "visits offered per second", "finished", "decision, median and p99",
              "reward, median and p99", "refusal, median and p99", "refused"]  # fmt: skip
     return markdown(heads, rows, "tnnnnnn")
@@ -168,7 +168,7 @@ def fixed_arms() -> str:
     ]
     head = ["arms", "problem", "model", "policy", "regret", "worst 1 %"]
     table = markdown([*head, "times that of the first", "runs"], rows, 4)
-    return f"{table}\n{measured('python benchmarks/fixed_arms.py FILE.csv', results)}"
+    return f"{table}\n{measured('python -m benchmarks.fixed_arms FILE.csv', results)}"
 
 
 def few_arms() -> str:
@@ -481,7 +481,7 @@ def coverage() -> str:
         found = group.set_index(["estimator", "target"]).sort_index()
         cells = [" · ".join(_covers(row) for row in found.loc[e].itertuples()) for e in estimators]
         rows.append([f"{arms} arms, {size:,} {rewards}", str(logger), *cells])
-    line = measured("python benchmarks/coverage.py FILE.csv", results)
+    line = measured("python -m benchmarks.coverage FILE.csv", results)
     return f"{markdown(['log', 'logged by', *estimators], rows, 2)}\n{line}"
 
 
@@ -504,7 +504,7 @@ def coverage_workflow() -> str:
     ]
     head = ["log of clicks", "method", "asked about", "covers", "width", "decided"]
     logs = 2 * results.logs.max()
-    line = measured(f"python benchmarks/coverage.py FILE.csv {logs} workflow replay", results)
+    line = measured(f"python -m benchmarks.coverage FILE.csv {logs} workflow replay", results)
     return f"{markdown(head, rows, 3)}\n{line}"
 
 
