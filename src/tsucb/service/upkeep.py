@@ -205,6 +205,8 @@ class Upkeep:
         if not len(spool):
             return
         entries = spool.entries()
+        # A statement that was given up could still write them, too.
+        await asyncio.to_thread(self.store.settle)
         for first in range(0, len(entries), AT_ONCE):
             some = entries[first : first + AT_ONCE]
             if missing := await asyncio.to_thread(self.missing, some):
@@ -217,7 +219,6 @@ class Upkeep:
         Where another server decided for a repeat of the request, both decisions were acknowledged:
         this one is written without the key, which is the other's.
         """
-        self.store.settle()  # or a statement that was given up could still write them, too
         found: list[tuple[int, AnyEvent]] = []
         ids = self.store.having("subject", [event.id for _, event in entries])
         keys = self.store.having("key", [f"d{event.key}" for _, event in entries])
