@@ -92,10 +92,9 @@ class NeuralLinear(NetworkModel):
 
     def trainer(self, states: Sequence[NeuralLinearState]) -> Callable[[], None]:
         """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import neural_linear_layer
-        from tsucb.models.neural.training import Trainer
+        from tsucb.models.neural.last_layer_training import neural_linear_trainer
 
-        return Trainer(self, states, neural_linear_layer)
+        return neural_linear_trainer(self, states)
 
 
 @implements(belief, NeuralLinear)
@@ -165,10 +164,9 @@ class LastLayerLaplace(NetworkModel):
 
     def trainer(self, states: Sequence[LaplaceState]) -> Callable[[], None]:
         """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import laplace_layer
-        from tsucb.models.neural.training import Trainer
+        from tsucb.models.neural.last_layer_training import laplace_trainer
 
-        return Trainer(self, states, laplace_layer)
+        return laplace_trainer(self, states)
 
 
 @compiled

@@ -1,48 +1,43 @@
 """Compute the posteriors of Bayesian last layers after their networks were trained."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax
 from tsucb.models.neural.last_layer import LastLayerLaplace, NeuralLinear
-from tsucb.models.neural.training import BLOCK, LastLayer, Shapes, hidden, mapped, unflatten
+from tsucb.models.neural.training import BLOCK, Shapes, Trainer, hidden, unflatten
 from tsucb.models.regressions import Lanes, Regressions
+from tsucb.models.structure import stacked
 
 LEAST_NOISE = 1e-6  # share of the rewards' variance, for a network that fits all data exactly
 
 
-def sum_over_rows(
-    network: Any, shapes: Shapes, history: Any, count: Any, extra: Callable[..., Any]
-) -> tuple[Any, Any]:
-    """Return Σ z zᵀ over the rows of every arm, (arms, width, width), and a further sum.
+def sum_over_rows(network: Any, shapes: Shapes, history: Any, count: Any) -> Any:
+    """Return Σ z zᵀ over the rows of every arm, (arms, d + 2, d + 2).
 
-    extra(features, rewards, belongs) returns z of some rows, and the further sum over these; the
-    matrix `belongs` (rows, arms) says which arm each row belongs to.
+    A row's z has the d outputs of the last hidden layer, a constant, and the reward.
     """
     layers, (width, arms) = unflatten(network, shapes), shapes[-1]
 
-    def block(number: Any) -> tuple[Any, Any]:
+    def add(number: Any, total: Any) -> Any:
         rows, chosen, rewards = (
             lax.dynamic_slice_in_dim(column, number * BLOCK, BLOCK) for column in history
         )
         phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
         phi = phi[:, :width].astype(rewards.dtype)
+        z = jnp.column_stack([phi, jnp.ones_like(rewards), rewards])
         # Rows beyond `count` belong to no arm.
         there = number * BLOCK + jnp.arange(BLOCK) < count
         belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
-        z, more = extra(phi, rewards, belongs)
         by_arm = (belongs[:, :, None] * z[:, None, :]).reshape(BLOCK, arms * z.shape[1])
-        return by_arm.T @ z, more
+        return total + by_arm.T @ z
 
-    def add(number: Any, total: Any) -> Any:
-        return jax.tree.map(jnp.add, total, block(number))
-
-    start = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(block, 0))
-    products, more = lax.fori_loop(0, (count + BLOCK - 1) // BLOCK, add, start)
-    return products.reshape(arms, -1, products.shape[1]), more
+    start = jnp.zeros((arms * (width + 2), width + 2), history[2].dtype)
+    products = lax.fori_loop(0, (count + BLOCK - 1) // BLOCK, add, start)
+    return products.reshape(arms, width + 2, width + 2)
 
 
 def inverse_factor(precision: Any) -> tuple[Any, Any]:
@@ -59,22 +54,17 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
     """Return a function that computes the posteriors of `NeuralLinear`."""
 
     def posterior(
-        parameters: Any, history: Any, count: Any, spread: Any, mean: Any, precision: Any,
-        scale: Any,
-    ) -> Any:  # fmt: skip
+        parameters: Any, history: Any, _: Any, count: Any, mean: Any, precision: Any, scale: Any
+    ) -> Any:
         """Return every arm's Normal-Inverse-Gamma posterior given the features of all rows.
 
         With Λ = Λ₀ + Σ φφᵀ = L Lᵀ and v = L⁻¹(Λ₀μ₀ + Σ φy): the mean L⁻ᵀv (K, d), the root L⁻ᵀ
         of the covariance (K, d, d), log det Λ/Λ₀ (K,), and bₜ = b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − vᵀv) (K,).
         """
-
-        def with_rewards(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, tuple[()]]:
-            return jnp.column_stack([phi, rewards]), ()
-
-        sums, _ = sum_over_rows(parameters[0], shapes, history, count, with_rewards)
-        inverse, volume = inverse_factor(precision + sums[:, :-1, :-1])
+        sums = sum_over_rows(parameters[0], shapes, history, count)
+        inverse, volume = inverse_factor(precision + sums[:, :-2, :-2])
         pull = precision @ mean
-        v = (inverse @ (pull + sums[:, :-1, -1])[:, :, None])[:, :, 0]
+        v = (inverse @ (pull + sums[:, :-2, -1])[:, :, None])[:, :, 0]
         root = inverse.transpose(0, 2, 1)
         information = volume - jnp.linalg.slogdet(precision)[1]
         # Rounding may take this difference of large numbers below zero.
@@ -82,7 +72,7 @@ def normal_inverse_gamma(shapes: Shapes) -> Callable[..., Any]:
         found = (root @ v[:, :, None])[:, :, 0], jnp.triu(root)
         return *found, information, scale + spread / 2
 
-    return mapped(posterior, (0, 0, None, 0, None, None, None))
+    return posterior
 
 
 @functools.cache
@@ -90,25 +80,21 @@ def laplace(shapes: Shapes, scale: float) -> Callable[..., Any]:
     """Return a function that computes the posteriors of `LastLayerLaplace`."""
     width, arms = shapes[-1][0] + 1, shapes[-1][1]
 
-    def posterior(parameters: Any, history: Any, count: Any, spread: Any) -> Any:
+    def posterior(parameters: Any, history: Any, spread: Any, count: Any) -> Any:
         """Return every arm's mean (K, d), root (K, d, d) and information (K,), and the noise."""
         last = parameters[0][-width * arms :].reshape(width, arms).astype(history[2].dtype)
-
-        def with_errors(phi: Any, rewards: Any, belongs: Any) -> tuple[Any, Any]:
-            z = jnp.column_stack([phi, jnp.ones_like(rewards)])
-            errors = jnp.where(belongs, rewards[:, None] - z @ last, 0.0)
-            return z, (errors**2).sum()
-
-        gram, errors = sum_over_rows(parameters[0], shapes, history, count, with_errors)
+        sums = sum_over_rows(parameters[0], shapes, history, count)
+        error = jnp.vstack([-last, jnp.ones(arms)])  # of the predictions, as coefficients of z
+        errors = jnp.einsum("ik,kij,jk->", error, sums, error)
         # Plus one artificial error, the standard deviation of the rewards.
         noise = jnp.maximum((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
         prior = (scale * spread) ** 2
-        inverse, volume = inverse_factor(jnp.eye(width) / prior + gram / noise)
+        inverse, volume = inverse_factor(jnp.eye(width) / prior + sums[:, :-1, :-1] / noise)
         information = volume + width * jnp.log(prior)
         root = jnp.triu(inverse.transpose(0, 2, 1))
         return last.T, root, jnp.maximum(information, 0.0), noise[None]
 
-    return mapped(posterior, (0, 0, None, 0))
+    return posterior
 
 
 def regression_arrays(regressions: Regressions) -> tuple[Any, ...]:
@@ -119,18 +105,21 @@ def regression_arrays(regressions: Regressions) -> tuple[Any, ...]:
     return mean, root, regressions.information
 
 
-def neural_linear_layer(model: NeuralLinear, states: Any, shapes: Shapes) -> LastLayer:
-    """Return how to compute the posteriors of `NeuralLinear`."""
-    head, regressions = model.head, states.head.regressions
+def neural_linear_trainer(model: NeuralLinear, states: Sequence[Any]) -> Trainer:
+    """Return a function that trains these states together, with their posteriors."""
+    together, head = stacked(states), model.head
+    regressions = together.head.regressions
     precision = np.linalg.inv(head.prior_root @ head.prior_root.T)
-    with jax.enable_x64(True):
-        prior = jax.device_put((head.prior_mean, precision, head.scale))
-    arrays = *regression_arrays(regressions), states.head.scale
-    return LastLayer(normal_inverse_gamma(shapes), prior, arrays, regressions.pulls)
+    compute = normal_inverse_gamma(model.layer_shapes(regressions.pulls.shape[1]))
+    constants = head.prior_mean, precision, head.scale
+    arrays = *regression_arrays(regressions), together.head.scale
+    return Trainer(model, together, compute, constants, arrays, regressions.pulls)
 
 
-def laplace_layer(model: LastLayerLaplace, states: Any, shapes: Shapes) -> LastLayer:
-    """Return how to compute the posteriors of `LastLayerLaplace`."""
-    arrays = *regression_arrays(states.regressions), states.noise
-    compute = laplace(shapes, model.prior_scale)
-    return LastLayer(compute, arrays=arrays, pulls=states.regressions.pulls)
+def laplace_trainer(model: LastLayerLaplace, states: Sequence[Any]) -> Trainer:
+    """Return a function that trains these states together, with their posteriors."""
+    together = stacked(states)
+    regressions = together.regressions
+    compute = laplace(model.layer_shapes(regressions.pulls.shape[1]), model.prior_scale)
+    arrays = *regression_arrays(regressions), together.noise
+    return Trainer(model, together, compute, (), arrays, regressions.pulls)

@@ -22,6 +22,7 @@ from tsucb.checks import (
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, training_due, update
 from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
+from tsucb.models.structure import stacked
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Check, Record, derived
 
@@ -233,7 +234,7 @@ class NetworkModel(Model):
         """Return a function that trains the networks of these states together, in place."""
         from tsucb.models.neural.training import Trainer
 
-        return Trainer(self, states)
+        return Trainer(self, stacked(states))
 
 
 @compiled

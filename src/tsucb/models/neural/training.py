@@ -7,7 +7,7 @@ are one flat vector (see `NetworkState`). A history is a tuple of contexts (R, r
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel
-from tsucb.models.structure import stacked
 
 # Otherwise a GPU may sum in another order every time, so that equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
@@ -70,12 +69,11 @@ def activation(sums: Any) -> Any:
     return jnp.clip(sums, 0.0, MOST_OUTPUT)
 
 
-def gradient_of_activation(values: Any, slopes: Any) -> tuple[Any]:
-    """Return the gradient with respect to `sums`, given that with respect to the values."""
-    return (jnp.where((values > 0) & (values < MOST_OUTPUT), slopes, 0.0),)
-
-
-activation.defvjp(lambda sums: (activation(sums),) * 2, gradient_of_activation)
+# The gradient with respect to `sums`, given the values and the gradient with respect to these.
+activation.defvjp(
+    lambda sums: (activation(sums),) * 2,
+    lambda values, slopes: (jnp.where((values > 0) & (values < MOST_OUTPUT), slopes, 0.0),),
+)
 
 
 def hidden(layers: Layers, rows: Any, precision: Any = None) -> Any:
@@ -140,12 +138,9 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         errors = predictions(layers, rows, chosen, heads, arms) - targets
         return (weights * errors**2).sum() / (size * heads)
 
-    # Ten parameters: `mapped` needs one for each array, to map over some and share the others.
-    def train(
-        parameters: Any, squares: Any, prior: Any, number: Any, key: Any, words: Any, done: Any,
-        history: Any, count: Any, spread: Any,
-    ) -> Any:  # fmt: skip
+    def train(networks: Any, number: Any, data: Any, done: Any, count: Any) -> Any:
         """Train network `number` of a state on `count` rows, after `done` mini-batches."""
+        (parameters, squares, prior), (key, words, history, spread) = networks, data
         rows, chosen, rewards = history
         targets = rewards.astype(rows.dtype)[:, None]
         if model.has_priors:
@@ -175,73 +170,37 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         (layers, state), _ = lax.scan(step, (start, state), (every, jax.vmap(sample)(every)))
         return flatten(layers, shapes), flatten(state[1].nu, shapes)
 
-    def train_all(parameters: Any, squares: Any, prior: Any, *shared: Any) -> Any:
+    def train_all(networks: Any, data: Any, done: Any, count: Any) -> Any:
         """Train all networks of a state."""
-        given = parameters, squares, prior, jnp.arange(len(parameters))
-        return mapped(train, (0,) * 4 + (None,) * len(shared))(*given, *shared)
+        return each(train, (networks, jnp.arange(len(networks[0]))), data, done, count)
 
     return Steps(
         jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
-        jit(mapped(train_all, (0, 0, 0, 0, 0, None, 0, None, 0))),
+        jit(lambda networks, data, *shared: each(train_all, (networks, data), *shared)),
     )
 
 
-def mapped(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Callable[..., Any]:
-    """Return a function of one network as a function of many; `in_axes` as in `jax.vmap`.
+def each(function: Callable[..., Any], own: Any, *shared: Any) -> Any:
+    """Return function(*x, *shared) for every x on the first axis of the values `own`.
 
     An accelerator runs them all at once, a processor one after the other: that is twice as fast
     there, and a network's result does not depend on how many others train.
     """
-
-    def in_turn(*arguments: Any) -> Any:
-        def one(own: list[Any]) -> Any:
-            rest = iter(own)
-            return function(
-                *(
-                    next(rest) if axis == 0 else shared
-                    for shared, axis in zip(arguments, in_axes, strict=True)
-                )
-            )
-
-        return lax.map(one, [x for x, axis in zip(arguments, in_axes, strict=True) if axis == 0])
-
-    at_once: Callable[..., Any] = jax.vmap(function, in_axes=in_axes)
-    return in_turn if on_processor() else at_once
-
-
-class LastLayer(NamedTuple):
-    """How to compute the posteriors of trained networks' last layers, and where to store them.
-
-    `compute(parameters, history, rows, spreads, *constants)` returns the values of the `arrays` of
-    all states. `pulls` are the numbers of rewards in the posteriors.
-    """
-
-    compute: Callable[..., tuple[Any, ...]]
-    constants: tuple[Any, ...] = ()
-    arrays: tuple[Any, ...] = ()
-    pulls: Any = None
-
-
-def no_posterior(*_: Any) -> tuple[Any, ...]:
-    """Return no arrays, for models whose networks are the posterior."""
-    return ()
-
-
-def no_last_layer(model: NetworkModel, states: Any, shapes: Shapes) -> LastLayer:
-    """Return a `LastLayer` that computes nothing, for models without a Bayesian last layer."""
-    return LastLayer(no_posterior)
+    if on_processor():
+        return lax.map(lambda x: function(*x, *shared), own)
+    return jax.vmap(lambda *x: function(*x, *shared))(*own)
 
 
 @functools.cache
 def compiled_posterior(posterior: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that undoes diverged trainings, and computes posteriors."""
 
-    def settle(old: Any, new: Any, *given: Any) -> Any:
+    def settle(old: Any, new: Any, history: Any, spreads: Any, *shared: Any) -> Any:
         """Return parameters and squares, the old ones where training diverged.
 
         Also return which states have converged, (R,), and the posteriors of the new networks.
         """
-        found = posterior(new[0], *given)
+        found = each(posterior, (new[0], history, spreads), *shared)
         converged = jnp.ones(len(new[0]), bool)
         for part, limit in [*((x, MOST_WEIGHT) for x in new), *((x, np.inf) for x in found)]:
             size = jnp.abs(part)
@@ -262,42 +221,44 @@ def one_at_a_time() -> AbstractContextManager[Any]:
 class Trainer:
     """Trains the networks of many states together, in place; their history stays on the device.
 
-    All states must have the same numbers of rewards and arms, and can be `stacked` (see
-    `tsucb.models.structure`).
+    All states must have the same numbers of rewards and arms.
 
     Parameters
     ----------
     model
         The model of the states.
     states
-        Changed in place whenever the trainer is called.
-    last_layer
-        Returns a `LastLayer`, given the model, the stacked states, and the shapes of the layers.
+        The states `stacked` (see `tsucb.models.structure`), changed whenever the trainer is called.
+    posterior
+        Computes the posterior of a trained network's last layer, given its parameters, history and
+        standard deviation of rewards, the number of rewards, and the `constants`.
+    arrays
+        Where the arrays that `posterior` returns are stored for all states.
+    pulls
+        The numbers of rewards in the posteriors.
     """
 
     def __init__(
-        self,
-        model: NetworkModel,
-        states: Sequence[Any],
-        last_layer: Callable[[Any, Any, Shapes], LastLayer] = no_last_layer,
-    ) -> None:
-        self.model, self.states, first = model, stacked(states), states[0]
-        self.shapes = model.layer_shapes(first.pulls.size)
-        self.last_layer = last_layer(model, self.states, self.shapes)
-        self.steps = compiled_steps(model, first.pulls.size)
-        self.seen = max(0, int(first.seen[0]) - model.training.memory)
+        self, model: NetworkModel, states: Any,
+        posterior: Callable[..., tuple[Any, ...]] = lambda *_: (),
+        constants: tuple[Any, ...] = (), arrays: tuple[Any, ...] = (), pulls: Any = None,
+    ) -> None:  # fmt: skip
+        self.model, self.states, self.arrays, self.pulls = model, states, arrays, pulls
+        self.steps = compiled_steps(model, states.pulls.shape[1])
+        self.settle = compiled_posterior(posterior)
+        self.seen = max(0, int(states.seen[0, 0]) - model.training.memory)
         rows = -(-model.training.memory // BLOCK) * BLOCK
         with one_at_a_time(), jax.enable_x64(True):
+            self.constants = jax.device_put(constants)
             self.history = tuple(
-                jnp.zeros((len(states), rows, *map(padded, column.shape[1:])), column.dtype)
-                for column in (first.contexts, first.chosen, first.rewards)
+                jnp.zeros((len(column), rows, *map(padded, column.shape[2:])), column.dtype)
+                for column in (states.contexts, states.chosen, states.rewards)
             )
             # Copied, so that the device's arrays do not change with the states.
-            self.parameters = jnp.array(self.states.parameters)
-            self.squares = jnp.array(self.states.squares)
-            prior = self.states.prior
-            self.prior = jnp.array(prior) if prior.size else self.parameters
-            self.words = jnp.array(self.states.key)
+            self.parameters = jnp.array(states.parameters)
+            self.squares = jnp.array(states.squares)
+            self.prior = jnp.array(states.prior) if states.prior.size else self.parameters
+            self.words = jnp.array(states.key)
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     def __call__(self) -> None:
@@ -317,11 +278,10 @@ class Trainer:
         with jax.enable_x64(True):
             self.history = self.steps.append(self.history, places, new)
             before = self.parameters, self.squares
-            trained = self.steps.train(
-                *before, self.prior, self.keys, self.words, done, self.history, stored, spreads
-            )
-            kept, converged, found = compiled_posterior(self.last_layer.compute)(
-                before, trained, self.history, stored, spreads, *self.last_layer.constants
+            data = self.keys, self.words, self.history, spreads
+            trained = self.steps.train((*before, self.prior), data, done, stored)
+            kept, converged, found = self.settle(
+                before, trained, self.history, spreads, stored, *self.constants
             )
         self.parameters, self.squares = kept
         for part in (*kept, converged, *found):
@@ -329,16 +289,16 @@ class Trainer:
         states.batches[:] += self.model.training.batches
         states.parameters[:], states.squares[:] = kept
         # A diverged training only changes the number of mini-batches.
-        some: Any = slice(None) if np.asarray(converged).all() else np.asarray(converged)
+        some = np.asarray(converged)
         states.spread[some, 0] = spreads[some]
-        for into, part in zip(self.last_layer.arrays, found, strict=True):
+        for into, part in zip(self.arrays, found, strict=True):
             into[some] = np.asarray(part)[some]
-        if count > memory and self.last_layer.pulls is not None:
+        if count > memory and self.pulls is not None:
             # The posteriors contain the remembered rewards only.
-            for number in np.arange(len(states.pulls))[some]:
+            for number in np.flatnonzero(some):
                 arms = states.pulls.shape[1]
                 states.pulls[number] = np.bincount(states.chosen[number], minlength=arms)
-            self.last_layer.pulls[some] = states.pulls[some]
+            self.pulls[some] = states.pulls[some]
 
 
 def standard_deviations(rewards: Any) -> Any:
