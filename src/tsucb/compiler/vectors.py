@@ -61,26 +61,6 @@ def copying(rooted: bool) -> Any:
 copy_eight, copy_roots = copying(False), copying(True)
 
 
-@intrinsic
-def fetch(_, array, place):  # type: ignore[no-untyped-def]
-    """Load the cache line of a place into the processor's cache, before it is read.
-
-    A place behind the end of the array does no harm.
-    """
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(array)(context, builder, arguments[0]).data
-        whole = ir.IntType(32)
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        where = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
-        builder.call(function, [where, whole(0), whole(2), whole(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), code
-
-
 TOGETHER = 4  # vectors multiplied at once, so that the matrix is read once for all of them
 
 

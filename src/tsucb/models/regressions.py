@@ -33,7 +33,6 @@ from tsucb.compiler.vectors import (
     add_thirty_two_squares,
     copy_eight,
     copy_roots,
-    fetch,
     put_eight,
     put_products,
     put_sixteen,
@@ -45,7 +44,6 @@ from tsucb.numeric.carlson import FEW, MOST_SHORT, absorb, set_factors
 # Measured with 10 and with 60 arms: `Lanes` predicts faster up to 40 features, `Rows` learns faster
 # from 20 on. `Rows` also skips zeros, and long contexts often have many.
 MOST_LANE_FEATURES = 20
-MOST_NEAR = 2**20  # numbers in all roots; more do not stay in the cache until the next decision
 
 
 class Regressions(State):
@@ -285,14 +283,9 @@ def add_variances(root, context, out):  # type: ignore[no-untyped-def]
     """Add the variances of all arms, at least 8, at a context to `out`, which is zero."""
     features, _, count = root.shape
     down, rest = features * count, count - count % 32
-    far = root.size > MOST_NEAR
     for k in range(0, rest, 32):
         for j in range(features):
             where = j * count + k
-            if far:
-                for i in range(j + 1):
-                    for l in range(32, 64, 8):
-                        fetch(root, where + i * down + l)
             add_thirty_two_squares(out, k, context, 0, None, j + 1, root, where, down)
     for block in range(rest, count, 8):
         k = min(block, count - 8)
@@ -325,13 +318,8 @@ def predict_rows(state, context, arms):  # type: ignore[no-untyped-def]
     root, center = state.root, state.mean
     mean, std, v = np.empty(arms.size), np.empty(arms.size), np.empty(features)
     values, rows, reach = nonzero(context)
-    size = features * features
-    far = arms.size * size > MOST_NEAR and features <= MOST_SHORT
     for a in range(arms.size):
         k = arms[a]
-        if far and a + 1 < arms.size:
-            for place in range(arms[a + 1] * size, (arms[a + 1] + 1) * size, 8):
-                fetch(root, place)
         if 8 <= features <= MOST_SHORT:
             transposed_product(root, k, values, rows, reach, v)
         else:

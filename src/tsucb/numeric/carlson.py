@@ -20,7 +20,7 @@ from tsucb.compiler.vectors import DEVIATION, KEEP, PRODUCT, TAKE, V, absorb_fou
 # Matrices with rows longer than MOST_SHORT are read FEW rows at a time, from left to right, so that
 # the processor loads ahead. Going down their columns it would wait for each number, most of all
 # where rows are a power of two apart.
-MOST_SHORT, FEW = 200, 8
+MOST_SHORT, FEW = 255, 8
 
 
 @compiled
