@@ -16,7 +16,7 @@ from tsucb.environments.environment import (
     reward,
 )
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
-from tsucb.numeric.special import normal_quantile
+from tsucb.numeric.special import normal_quantile_upper
 
 
 def check_prior(name: str, prior: Any) -> Any:
@@ -105,7 +105,7 @@ def noisy_poisson(prior, mean, noise):  # type: ignore[no-untyped-def]
     """Return the quantile of the Poisson distribution at the noise."""
     # For large means the sum would be long and underflow, and a normal is as good.
     if mean > 500.0:
-        return max(0.0, np.floor(mean + 0.5 + np.sqrt(mean) * normal_quantile(noise)))
+        return max(0.0, np.floor(mean + 0.5 - np.sqrt(mean) * normal_quantile_upper(noise)))
     count, term = 0.0, np.exp(-mean)
     total = term
     while total < noise and term > 1e-20 * total:

@@ -87,16 +87,6 @@ def normal_quantile_upper(q: float) -> float:
 
 
 @compiled
-def normal_quantile(p: float) -> float:
-    """Return the x with Φ(x) = p.
-
-    >>> round(normal_quantile(0.975), 6)
-    1.959964
-    """
-    return -normal_quantile_upper(p)
-
-
-@compiled
 def stirling_error(x: float) -> float:
     """Return log Γ(x + 1) − log(√(2πx) (x/e)^x), the error of Stirling's formula."""
     if x < 16.0:
