@@ -5,6 +5,7 @@ template that has its structure, types and shapes: a file never says which code 
 """
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -171,7 +172,7 @@ def unpack_object(
         return cls(**{k: _setting(value, arrays, classes) for k, value in fields.items()})
     ours: Arrays = []
     mine = pack_object(given, ours)
-    if mine["class"] != name or not _same(mine["fields"], ours, fields, arrays):
+    if written_out(mine, ours) != written_out(saved, arrays):
         raise WrongSettings(
             f"was saved with other settings: its {name} differs from the {type(given).__name__} "
             "given; load it without, or with the same"
@@ -188,15 +189,14 @@ def _setting(packed: Any, arrays: Arrays, classes: list[type]) -> Any:
     return tuple(packed) if isinstance(packed, list) else packed
 
 
-def _same(first: Any, arrays: Arrays, second: Any, others: Arrays) -> bool:
-    """Return whether two packed values are equal, including their arrays."""
-    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
-        if "array" in first:
-            mine, theirs = _array(first, arrays), _array(second, others)
-            # Not `array_equal`, which catches an interrupt and says that they differ.
-            return mine.shape == theirs.shape and bool((mine == theirs).all())
-        return all(_same(first[k], arrays, second[k], others) for k in first)
-    if isinstance(first, list) and isinstance(second, list):
-        pairs = zip(first, second, strict=False)
-        return len(first) == len(second) and all(_same(a, arrays, b, others) for a, b in pairs)
-    return type(first) is type(second) and bool(first == second)
+def written_out(packed: Any, arrays: Arrays) -> str:
+    """Return a packed value as one text, with the numbers of its arrays."""
+
+    def inserted(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inserted(part) for part in value]
+        if isinstance(value, dict) and "array" not in value:
+            return {name: inserted(part) for name, part in value.items()}
+        return {"array": _array(value, arrays).tolist()} if isinstance(value, dict) else value
+
+    return json.dumps(inserted(packed), sort_keys=True)
