@@ -183,12 +183,6 @@ class Ensemble(Model):
         state.offsets[:] = rng.standard_normal(state.offsets.shape)
         state.key[:] = rng.integers(0, 2**32, size=2, dtype=np.uint32)
 
-    def extend(self, state: EnsembleState, arms: int) -> EnsembleState:
-        """Return a state with further arms at the end, each with the prior."""
-        # The seed depends on the state, so equal states are extended alike.
-        rng = np.random.default_rng([*state.key, state.pulls.size, arms])
-        return state.joined(self.start(arms, rng))
-
     def belief(
         self,
         state: EnsembleState,
@@ -212,9 +206,7 @@ class Ensemble(Model):
         """Learn from one reward or many, and refit when it is due; see `Model.update`."""
         for x, a, y in zip(*self.observations(state, context, arm, reward), strict=True):
             state.remember(x, int(a), float(y))
-            use_background_fit(state)
-            if refit_is_due(self, state):
-                refit(self, state)
+            refit_when_due(self, state)
 
     def training_due(self, state: EnsembleState) -> bool:
         """Return False, because `update` itself refits."""
@@ -238,48 +230,44 @@ def latest_members(model: Ensemble, state: EnsembleState) -> Members | None:
     return members
 
 
-def use_background_fit(state: EnsembleState) -> None:
-    """Replace a state's members by those fitted in the background, if these are done."""
-    job = state.fitted.job
-    if job is None or not job.over:
+def refit_when_due(model: Ensemble, state: EnsembleState) -> None:
+    """Fit the members again when there are enough rewards; in the background, only start the fit.
+
+    First replace the members by those fitted in the background, if these are done.
+    """
+    fits, last = state.fitted, int(state.fitted[0])
+    job = fits.job
+    if job is not None and not job.over:
         return
-    if job.members is not None:
-        use(state, job.members)
-    elif job.error is None:
-        state.fitted.job = None
-    elif not job.reported:
-        job.reported = True
-        warnings.warn(
-            f"a refit in the background failed, and the last members go on: {job.error}",
-            stacklevel=3,
-        )
+    if job is not None and job.error is not None:
+        last = job.rewards
+        if not job.reported:
+            job.reported = True
+            warnings.warn(
+                f"a refit in the background failed, and the last members go on: {job.error}",
+                stacklevel=3,
+            )
+    elif job is not None:
+        fits.job = None
+        if job.members is not None:
+            use(state, job.members)
+            last = job.members.rewards
+    wanted = max(last + model.interval, math.ceil(last * model.growth))
+    if state.seen[0] < -(-wanted // model.interval) * model.interval:
+        return
+    last = int(state.seen[0]) // model.interval * model.interval
+    data, before = state.observations(last), latest_members(model, state)
+    work = functools.partial(fit, model, state.key.copy(), data, state.pulls.size, before)
+    if model.background:
+        fits.job = Job(last, work)
+    else:
+        use(state, work())
 
 
 def use(state: EnsembleState, members: Members) -> None:
     """Make these the state's members, in place."""
     state.fitted[0], state.fitted_arms[0] = members.rewards, members.arms
     state.fitted.members, state.fitted.job = members, None
-
-
-def refit_is_due(model: Ensemble, state: EnsembleState) -> bool:
-    """Return whether there are enough rewards since the last fit, and no fit is under way."""
-    job = state.fitted.job
-    if job is not None and not job.over:
-        return False
-    last = int(state.fitted[0]) if job is None else job.rewards
-    wanted = max(last + model.interval, math.ceil(last * model.growth))
-    return int(state.seen[0]) >= -(-wanted // model.interval) * model.interval
-
-
-def refit(model: Ensemble, state: EnsembleState) -> None:
-    """Fit the members to all rewards; in the background, only start the fit."""
-    last = int(state.seen[0]) // model.interval * model.interval
-    data, before = state.observations(last), latest_members(model, state)
-    work = functools.partial(fit, model, state.key.copy(), data, state.pulls.size, before)
-    if model.background:
-        state.fitted.job = Job(last, work)
-    else:
-        use(state, work())
 
 
 def in_words(estimator: Any) -> str:

@@ -63,7 +63,7 @@ class Job:
         """Do the work; store the members or the error."""
         try:
             self.members = work()
-        except Exception as error:  # `use_background_fit` warns of it
+        except Exception as error:  # `refit_when_due` warns of it
             self.error = error
 
     @property

@@ -184,7 +184,9 @@ class Model(Record):
 
     def extend(self, state: Any, arms: int) -> Any:
         """Return a state with further arms at the end, each with the prior."""
-        longer = state.joined(self.start(arms))
+        # The seed depends on the state, so equal states are extended alike.
+        seed = [*state.key, self.arms(state), arms] if hasattr(state, "key") else 0
+        longer = state.joined(self.start(arms, np.random.default_rng(seed)))
         self.settle(longer)
         return longer
 

@@ -42,11 +42,6 @@ class Axes(NamedTuple):
     least: float
     most: float
 
-    @property
-    def is_sum_by_arm(self) -> bool:
-        """Whether the field is a sum or count of which each arm has a part, first axis the arm."""
-        return self.fades and self.names[:1] == ("arm",)
-
 
 def array(
     *axes: str | int,
@@ -162,9 +157,9 @@ class State(Record):
 
     @classmethod
     def sums_by_arm(cls) -> dict[str, Axes]:
-        """Return the fields, other than states, that are sums or counts by arm."""
-        fields = cls._declared.items()
-        return {n: field for n, field in fields if isinstance(field, Axes) and field.is_sum_by_arm}
+        """Return the fields that are sums or counts, with a part for each arm on the first axis."""
+        arrays = {n: field for n, field in cls._declared.items() if isinstance(field, Axes)}
+        return {n: x for n, x in arrays.items() if x.fades and x.names[:1] == ("arm",)}
 
     @classmethod
     def is_all_sums(cls) -> bool:
