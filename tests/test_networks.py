@@ -146,7 +146,7 @@ def test_an_accelerator_trains_the_same(model: Any, monkeypatch: pytest.MonkeyPa
     alone, together = (untrained(model) for _ in range(2))
     model.trainer([alone])()
     cached = (
-        training.compiled_steps,
+        training.compiled_training,
         training.compiled_posterior,
         last_layer_training.laplace,
     )

@@ -9,6 +9,7 @@ Reference: Kulhavý and Zarrop (1993), "On a general concept of forgetting".
 """
 
 import functools
+import operator
 from typing import Annotated, Any
 
 import numpy as np
@@ -76,16 +77,12 @@ class Forgetting(Model):
         return self.fadable(self.model.widen(state, features, places))
 
 
-def _of_the_model(name: str) -> Any:
-    """Return a property that reads this attribute or method of the inner model."""
-    return property(lambda self: getattr(self.model, name), doc=f"The model's `{name}`.")
-
-
 for name in (
     "changes", "check_rewards", "check_state", "coefficients", "context_shape", "initial_pulls",
     "largest", "parameter_names", "release", "trainer", "trains",
 ):  # fmt: skip
-    setattr(Forgetting, name, _of_the_model(name))
+    of_the_model = property(operator.attrgetter(f"model.{name}"), doc=f"The model's `{name}`.")
+    setattr(Forgetting, name, of_the_model)
 
 
 def can_forget(model: type) -> bool:

@@ -136,11 +136,6 @@ class LogisticArms(ArmRegressions):
     laplace: Switch = False
 
     @property
-    def common(self) -> float:
-        """The log-odds of the guessed rate."""
-        return math.log(self.rate / (1 - self.rate))
-
-    @property
     def steps(self) -> int:
         """Three steps of the EM algorithm."""
         return STEPS
@@ -150,7 +145,8 @@ class LogisticArms(ArmRegressions):
         p = self.features + 1
         state.active[0], state.due[0] = True, FIRST
         # Nothing is known of the features' scales yet.
-        mean, std = self.common * np.eye(1, p)[0], LEVEL_FIRST * np.eye(1, p)[0]
+        common = math.log(self.rate / (1 - self.rate))
+        mean, std = common * np.eye(1, p)[0], LEVEL_FIRST * np.eye(1, p)[0]
         state.regressions.set_posteriors(mean, np.diag(std))
 
     def settle(self, state: LogisticState) -> None:

@@ -107,7 +107,7 @@ def belief_of_neural(model, state, context, arms, step, rng):  # type: ignore[no
 def update_neural(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     features = hidden_features(model, state.parameters[0], context)
     update(model.head, state.head, features, arm, reward)
-    remember(state, context, arm, reward)
+    remember(model, state, context, arm, reward)
 
 
 class LaplaceState(NetworkState):
@@ -191,4 +191,4 @@ def belief_of_laplace(model, state, context, arms, step, rng):  # type: ignore[n
 @implements(update, LastLayerLaplace)
 def update_laplace(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     learn(state.regressions, arm, last_features(model, state, context), reward, state.noise[0])
-    remember(state, context, arm, reward)
+    remember(model, state, context, arm, reward)

@@ -257,8 +257,9 @@ def hidden_features(model, parameters, context):  # type: ignore[no-untyped-def]
     return values.astype(np.float64)
 
 
+@implements(update, NetworkModel)
 @compiled
-def remember(state, context, arm, reward):  # type: ignore[no-untyped-def]
+def remember(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
     """Count a reward, and write it to the memory in place of the oldest."""
     place = state.seen[0] % state.rewards.size
     for i in range(context.size):
@@ -267,11 +268,6 @@ def remember(state, context, arm, reward):  # type: ignore[no-untyped-def]
     state.rewards[place] = reward
     state.pulls[arm] += 1
     state.seen[0] += 1
-
-
-@implements(update, NetworkModel)
-def update_network(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    remember(state, context, arm, reward)
 
 
 @implements(training_due, NetworkModel)

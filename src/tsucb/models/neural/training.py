@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -109,6 +109,8 @@ def bootstrap_weights(rows: Any, heads: Any, key: Any) -> Any:
     return 2.0 * (x >> 31).astype(jnp.float32)
 
 
+@functools.partial(jit, donate_argnums=0)
+@functools.partial(jax.vmap, in_axes=(0, None, 0))
 def append(history: Any, places: Any, new: Any) -> Any:
     """Return the history with new rows written to these places."""
     return tuple(
@@ -117,16 +119,9 @@ def append(history: Any, places: Any, new: Any) -> Any:
     )
 
 
-class Steps(NamedTuple):
-    """The compiled steps of a training."""
-
-    append: Callable[..., Any]
-    train: Callable[..., Any]
-
-
 @functools.cache
-def compiled_steps(model: NetworkModel, arms: int) -> Steps:
-    """Return the compiled steps for the networks of a model with this number of arms."""
+def compiled_training(model: NetworkModel, arms: int) -> Callable[..., Any]:
+    """Return the compiled training of a model's networks with this number of arms."""
     shapes, heads, rule = model.layer_shapes(arms), model.heads, model.training
     rate, rate_decay, size = rule.rate, rule.rate_decay, rule.batch_size
     optimiser = optax.chain(
@@ -174,9 +169,8 @@ def compiled_steps(model: NetworkModel, arms: int) -> Steps:
         """Train all networks of a state."""
         return each(train, (networks, jnp.arange(len(networks[0]))), data, done, count)
 
-    return Steps(
-        jit(jax.vmap(append, in_axes=(0, None, 0)), donate_argnums=0),
-        jit(lambda networks, data, *shared: each(train_all, (networks, data), *shared)),
+    return jit(  # type: ignore[no-any-return]
+        lambda networks, data, *shared: each(train_all, (networks, data), *shared)
     )
 
 
@@ -244,7 +238,7 @@ class Trainer:
         constants: tuple[Any, ...] = (), arrays: tuple[Any, ...] = (), pulls: Any = None,
     ) -> None:  # fmt: skip
         self.model, self.states, self.arrays, self.pulls = model, states, arrays, pulls
-        self.steps = compiled_steps(model, states.pulls.shape[1])
+        self.train = compiled_training(model, states.pulls.shape[1])
         self.settle = compiled_posterior(posterior)
         self.seen = max(0, int(states.seen[0, 0]) - model.training.memory)
         rows = -(-model.training.memory // BLOCK) * BLOCK
@@ -276,10 +270,10 @@ class Trainer:
         new = tuple(np.take(column, places, axis=1) for column in columns)
         spreads = standard_deviations(states.rewards[:, :stored])
         with jax.enable_x64(True):
-            self.history = self.steps.append(self.history, places, new)
+            self.history = append(self.history, places, new)
             before = self.parameters, self.squares
             data = self.keys, self.words, self.history, spreads
-            trained = self.steps.train((*before, self.prior), data, done, stored)
+            trained = self.train((*before, self.prior), data, done, stored)
             kept, converged, found = self.settle(
                 before, trained, self.history, spreads, stored, *self.constants
             )
