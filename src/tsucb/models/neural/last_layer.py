@@ -1,6 +1,5 @@
 """Networks with a Bayesian last layer: `NeuralLinear` and `LastLayerLaplace`."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
@@ -16,16 +15,20 @@ from tsucb.models.neural.network import (
     TINY,
     NetworkModel,
     NetworkState,
+    Singles,
     Training,
     hidden_features,
     remember,
     training_settings,
 )
 from tsucb.models.nig_linear import NIGLinear, NIGState
-from tsucb.models.regressions import Rows, evidence, learn, predict
+from tsucb.models.regressions import Rows, evidence, learn, predict, triangular
 from tsucb.models.state import array, nested
 from tsucb.numeric.arrays import Floats
+from tsucb.numeric.stacks import inverse_roots, product
 from tsucb.record import derived
+
+LEAST_NOISE = 1e-6  # share of the rewards' variance, for a network that fits all data exactly
 
 
 class NeuralLinearState(NetworkState):
@@ -69,6 +72,7 @@ class NeuralLinear(NetworkModel):
 
     state = NeuralLinearState
     rate_restarts = False
+    sums_rows = True
 
     _: KW_ONLY
     training: Annotated[Training, training_settings] = Training(rate=0.1, rate_decay=0.5)
@@ -90,11 +94,53 @@ class NeuralLinear(NetworkModel):
         super().prior(state, rng)
         self.head.prior(state.head)
 
-    def trainer(self, states: Sequence[NeuralLinearState]) -> Callable[[], None]:
-        """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import neural_linear_trainer
+    def install(
+        self, state: NeuralLinearState, parameters: Singles, sums: Any, spread: float
+    ) -> bool:
+        """Compute every arm's Normal-Inverse-Gamma posterior given the features of all rows.
 
-        return neural_linear_trainer(self, states)
+        With Σ the covariance and r = Λ₀μ₀ + Σ φy, its mean is Σr, and its scale
+        b₀ + ½(Σ y² + μ₀ᵀΛ₀μ₀ − rᵀΣr).
+        """
+        head = self.head
+        root, information = posterior_roots(head.prior_root, sums[:, :-2, :-2])
+        pull = head.prior_precision @ head.prior_mean
+        v = np.einsum("kij,ki->kj", root, pull + sums[:, :-2, -1])
+        # Rounding may take this difference of large numbers below zero.
+        error = np.maximum(sums[:, -1, -1] + pull @ head.prior_mean - (v * v).sum(axis=1), 0.0)
+        mean = np.einsum("kij,kj->ki", root, v)
+        return write_posteriors(
+            state, state.head.regressions, mean, root, information,
+            state.head.scale, self.scale + error / 2,
+        )  # fmt: skip
+
+
+def posterior_roots(prior_root: Floats, products: Floats) -> tuple[Floats, Floats]:
+    """Return upper triangular roots of (Λ₀ + X)⁻¹ for every X in `products`, and log det(I + Σ₀X).
+
+    The prior's covariance is Σ₀ = Λ₀⁻¹ = prior_root prior_rootᵀ.
+    """
+    if not np.isfinite(products).all():
+        return products * np.nan, products[:, 0, 0] * np.nan
+    whitened = product(product(prior_root.T, products), prior_root)
+    inverse = inverse_roots(np.eye(len(prior_root)) + whitened)
+    roots = [triangular(prior_root @ each.T) for each in inverse]
+    return np.array(roots), -2.0 * np.log(np.einsum("kii->ki", inverse)).sum(axis=1)
+
+
+def write_posteriors(
+    state: Any, regressions: Any, mean: Floats, root: Floats, information: Floats,
+    further: Floats, value: Any,
+) -> bool:  # fmt: skip
+    """Write posteriors and `further` values into a state; return False if one is not finite."""
+    if not all(np.isfinite(part).all() for part in (mean, root, information, value)):
+        return False
+    regressions.set_posteriors(mean, root)
+    regressions.information[:], further[:] = np.maximum(information, 0.0), value
+    if state.seen[0] > state.rewards.size:  # the posteriors contain the remembered rewards only
+        state.pulls[:] = np.bincount(state.chosen, minlength=state.pulls.size)
+        regressions.pulls[:] = state.pulls
+    return True
 
 
 @implements(belief, NeuralLinear)
@@ -149,6 +195,7 @@ class LastLayerLaplace(NetworkModel):
     """
 
     state = LaplaceState
+    sums_rows = True
 
     _: KW_ONLY
     prior_scale: Positive = 1.0
@@ -162,11 +209,19 @@ class LastLayerLaplace(NetworkModel):
         super().prior(state, rng)
         state.regressions.set_posteriors(0.0, self.prior_scale * np.eye(self.hidden[-1] + 1))
 
-    def trainer(self, states: Sequence[LaplaceState]) -> Callable[[], None]:
-        """Return a function that trains the networks of these states together, in place."""
-        from tsucb.models.neural.last_layer_training import laplace_trainer
-
-        return laplace_trainer(self, states)
+    def install(self, state: LaplaceState, parameters: Singles, sums: Any, spread: float) -> bool:
+        """Compute the posterior of every arm's last weights, and the noise, in place."""
+        width, count = sums.shape[1] - 1, sums[:, -2, -2].sum()
+        last = parameters[0, -width * len(sums) :].reshape(width, -1).astype(np.float64)
+        error = np.vstack([-last, np.ones(len(sums))])  # of the predictions, as coefficients of z
+        errors = np.einsum("ik,kij,jk->", error, sums, error)
+        # Plus one artificial error, the standard deviation of the rewards.
+        noise = max((errors + spread**2) / (count + 1), LEAST_NOISE * spread**2)
+        prior_root = self.prior_scale * spread * np.eye(width)
+        root, information = posterior_roots(prior_root, sums[:, :-1, :-1] / noise)
+        return write_posteriors(
+            state, state.regressions, last.T, root, information, state.noise, noise
+        )
 
 
 @compiled

@@ -22,7 +22,6 @@ from tsucb.checks import (
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, training_due, update
 from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
-from tsucb.models.structure import stacked
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import Check, Record, derived
 
@@ -164,6 +163,10 @@ class NetworkModel(Model):
     # Whether the learning rate starts again with each training, or falls over a network's life.
     rate_restarts: ClassVar[bool] = True
 
+    # Whether `install` takes Σ z zᵀ over every arm's remembered rows, (K, d + 2, d + 2). A row's z
+    # has the d outputs of the last hidden layer, a constant, and the reward.
+    sums_rows: ClassVar[bool] = False
+
     largest = MOST_NUMBER
     trains_together = True
     keeps_arms = True
@@ -234,7 +237,15 @@ class NetworkModel(Model):
         """Return a function that trains the networks of these states together, in place."""
         from tsucb.models.neural.training import Trainer
 
-        return Trainer(self, stacked(states))
+        return Trainer(self, states)
+
+    def install(self, state: Any, parameters: Singles, sums: Floats | None, spread: float) -> bool:
+        """Compute in place what follows from trained parameters; return whether it is finite.
+
+        `sums` are of every arm's rows, if the model `sums_rows`; `spread` is the standard deviation
+        of the rewards.
+        """
+        return True
 
 
 @compiled

@@ -7,7 +7,7 @@ are one flat vector (see `NetworkState`). A history is a tuple of contexts (R, r
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from tsucb.models.neural.device import jax, jnp, lax, optax
 from tsucb.models.neural.network import MOST_OUTPUT, MOST_WEIGHT, NetworkModel
+from tsucb.models.structure import stacked
 
 # Otherwise a GPU may sum in another order every time, so that equal runs drift apart.
 jit = functools.partial(jax.jit, compiler_options={"xla_gpu_deterministic_ops": True})
@@ -186,24 +187,34 @@ def each(function: Callable[..., Any], own: Any, *shared: Any) -> Any:
 
 
 @functools.cache
-def compiled_posterior(posterior: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that undoes diverged trainings, and computes posteriors."""
+def compiled_sums(shapes: Shapes) -> Callable[..., Any]:
+    """Return a function that computes Σ z zᵀ over the rows of every arm, (R, arms, d + 2, d + 2).
 
-    def settle(old: Any, new: Any, history: Any, spreads: Any, *shared: Any) -> Any:
-        """Return parameters and squares, the old ones where training diverged.
+    A row's z has the d outputs of the last hidden layer, a constant, and the reward.
+    """
+    width, arms = shapes[-1]
 
-        Also return which states have converged, (R,), and the posteriors of the new networks.
-        """
-        found = each(posterior, (new[0], history, spreads), *shared)
-        converged = jnp.ones(len(new[0]), bool)
-        for part, limit in [*((x, MOST_WEIGHT) for x in new), *((x, np.inf) for x in found)]:
-            size = jnp.abs(part)
-            good = (size <= limit) & jnp.isfinite(size)
-            converged &= good.all(axis=tuple(range(1, part.ndim)))
-        kept = [jnp.where(converged[:, None, None], *pair) for pair in zip(new, old, strict=True)]
-        return kept, converged, found
+    def sums(networks: Any, history: Any, count: Any) -> Any:
+        layers = unflatten(networks[0], shapes)
 
-    return jit(settle)  # type: ignore[no-any-return]
+        def add(number: Any, total: Any) -> Any:
+            rows, chosen, rewards = (
+                lax.dynamic_slice_in_dim(column, number * BLOCK, BLOCK) for column in history
+            )
+            phi = hidden(layers, rows, precision=lax.Precision.HIGHEST)
+            phi = phi[:, :width].astype(rewards.dtype)
+            z = jnp.column_stack([phi, jnp.ones_like(rewards), rewards])
+            # Rows beyond `count` belong to no arm.
+            there = number * BLOCK + jnp.arange(BLOCK) < count
+            belongs = (chosen[:, None] == jnp.arange(arms)) & there[:, None]
+            by_arm = (belongs[:, :, None] * z[:, None, :]).reshape(BLOCK, arms * z.shape[1])
+            return total + by_arm.T @ z
+
+        start = jnp.zeros((arms * (width + 2), width + 2), history[2].dtype)
+        products = lax.fori_loop(0, (count + BLOCK - 1) // BLOCK, add, start)
+        return products.reshape(arms, width + 2, width + 2)
+
+    return jit(lambda networks, history, count: each(sums, (networks, history), count))  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -215,84 +226,60 @@ def one_at_a_time() -> AbstractContextManager[Any]:
 class Trainer:
     """Trains the networks of many states together, in place; their history stays on the device.
 
-    All states must have the same numbers of rewards and arms.
-
-    Parameters
-    ----------
-    model
-        The model of the states.
-    states
-        The states `stacked` (see `tsucb.models.structure`), changed whenever the trainer is called.
-    posterior
-        Computes the posterior of a trained network's last layer, given its parameters, history and
-        standard deviation of rewards, the number of rewards, and the `constants`.
-    arrays
-        Where the arrays that `posterior` returns are stored for all states.
-    pulls
-        The numbers of rewards in the posteriors.
+    All states must have the same numbers of rewards and arms, and can be `stacked` (see
+    `tsucb.models.structure`). They are changed whenever the trainer is called.
     """
 
-    def __init__(
-        self, model: NetworkModel, states: Any,
-        posterior: Callable[..., tuple[Any, ...]] = lambda *_: (),
-        constants: tuple[Any, ...] = (), arrays: tuple[Any, ...] = (), pulls: Any = None,
-    ) -> None:  # fmt: skip
-        self.model, self.states, self.arrays, self.pulls = model, states, arrays, pulls
-        self.train = compiled_training(model, states.pulls.shape[1])
-        self.settle = compiled_posterior(posterior)
-        self.seen = max(0, int(states.seen[0, 0]) - model.training.memory)
+    def __init__(self, model: NetworkModel, states: Sequence[Any]) -> None:
+        self.model, self.states, self.together = model, states, stacked(states)
+        together, arms = self.together, states[0].pulls.size
+        self.train = compiled_training(model, arms)
+        self.sums = compiled_sums(model.layer_shapes(arms))
+        self.seen = max(0, int(states[0].seen[0]) - model.training.memory)
         rows = -(-model.training.memory // BLOCK) * BLOCK
         with one_at_a_time(), jax.enable_x64(True):
-            self.constants = jax.device_put(constants)
             self.history = tuple(
-                jnp.zeros((len(column), rows, *map(padded, column.shape[2:])), column.dtype)
-                for column in (states.contexts, states.chosen, states.rewards)
+                jnp.zeros((len(states), rows, *map(padded, column.shape[2:])), column.dtype)
+                for column in (together.contexts, together.chosen, together.rewards)
             )
             # Copied, so that the device's arrays do not change with the states.
-            self.parameters = jnp.array(states.parameters)
-            self.squares = jnp.array(states.squares)
-            self.prior = jnp.array(states.prior) if states.prior.size else self.parameters
-            self.words = jnp.array(states.key)
+            self.networks = tuple(jnp.array(x) for x in (together.parameters, together.squares))
+            self.prior = jnp.array(together.prior if model.has_priors else together.parameters)
+            self.words = jnp.array(together.key)
             self.keys = jax.random.wrap_key_data(self.words, impl="threefry2x32")
 
     def __call__(self) -> None:
-        """Train on all remembered rewards."""
-        with one_at_a_time():
-            self._train()
-
-    def _train(self) -> None:
-        states, memory = self.states, self.model.training.memory
-        count, done = int(states.seen[0, 0]), int(states.batches[0, 0])
-        stored = min(count, memory)
-        places = np.arange(self.seen, count) % memory
+        """Train on all remembered rewards; a training that diverges only counts its batches."""
+        model, states, together = self.model, self.states, self.together
+        count, done = int(states[0].seen[0]), int(states[0].batches[0])
+        stored = min(count, model.training.memory)
+        places = np.arange(self.seen, count) % model.training.memory
         self.seen = count
-        columns = states.contexts, states.chosen, states.rewards
-        new = tuple(np.take(column, places, axis=1) for column in columns)
-        spreads = standard_deviations(states.rewards[:, :stored])
-        with jax.enable_x64(True):
-            self.history = append(self.history, places, new)
-            before = self.parameters, self.squares
+        columns = together.contexts, together.chosen, together.rewards
+        rows = tuple(np.take(column, places, axis=1) for column in columns)
+        spreads = standard_deviations(together.rewards[:, :stored])
+        together.batches[:] += model.training.batches
+        with one_at_a_time(), jax.enable_x64(True):
+            self.history = append(self.history, places, rows)
             data = self.keys, self.words, self.history, spreads
-            trained = self.train((*before, self.prior), data, done, stored)
-            kept, converged, found = self.settle(
-                before, trained, self.history, spreads, stored, *self.constants
-            )
-        self.parameters, self.squares = kept
-        for part in (*kept, converged, *found):
-            part.copy_to_host_async()
-        states.batches[:] += self.model.training.batches
-        states.parameters[:], states.squares[:] = kept
-        # A diverged training only changes the number of mini-batches.
-        some = np.asarray(converged)
-        states.spread[some, 0] = spreads[some]
-        for into, part in zip(self.arrays, found, strict=True):
-            into[some] = np.asarray(part)[some]
-        if count > memory and self.pulls is not None:
-            # The posteriors contain the remembered rewards only.
-            for number in np.flatnonzero(some):
-                arms = states.pulls.shape[1]
-                states.pulls[number] = np.bincount(states.chosen[number], minlength=arms)
-            self.pulls[some] = states.pulls[some]
+            new = self.train((*self.networks, self.prior), data, done, stored)
+            sums: Any = [None] * len(states)
+            if model.sums_rows:
+                sums = np.asarray(self.sums(new[0], self.history, stored))
+            parameters, squares = (np.asarray(part) for part in new)
+            good = np.ones(len(states), bool)
+            for n, state in enumerate(states):
+                found = parameters[n], squares[n]
+                good[n] = all((np.abs(part) <= MOST_WEIGHT).all() for part in found)
+                good[n] = good[n] and model.install(state, parameters[n], sums[n], spreads[n])
+                if good[n]:
+                    state.parameters[:], state.squares[:], state.spread[0] = *found, spreads[n]
+            if good.all():
+                self.networks = new
+            else:
+                keep = good[:, None, None]
+                pairs = zip(new, self.networks, strict=True)
+                self.networks = tuple(jnp.where(keep, *pair) for pair in pairs)
 
 
 def standard_deviations(rewards: Any) -> Any:
