@@ -4,7 +4,8 @@
     python tests/arms.py compare before.json
 
 Each pair plays a script of contexts and rewards with equal seeds; agents with nothing set decide on
-rows with strings, gaps and described arms. Whatever differs is named with its first step.
+rows with strings, gaps and described arms. The comparison prints every pair that differs, and the
+step from which it does.
 """
 
 import itertools

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 
 def layers(model: Any, flat: Any, arms: int) -> list[Any]:
     """Return a flat vector of parameters as weights and biases in turn."""
@@ -12,3 +14,8 @@ def layers(model: Any, flat: Any, arms: int) -> list[Any]:
         parts.append(flat[start : start + outputs])
         start += outputs
     return parts
+
+
+def click_rates(model: Any, day: Any) -> Any:
+    """Return the click rate of every visit's user on every article (N, A)."""
+    return 1 / (1 + np.exp(-(day.users() @ model.weights.T + model.intercept)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from by_hand import click_rates
 
 import tsucb
 from tsucb.cli.commands import answer
@@ -64,7 +65,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoggedData, np.ndarr
     day = read_day(path)
     truth = ClickModel.load(folder / "truth.npz")
     place = np.searchsorted(truth.articles, day.article)
-    return day.logged_data(), truth.rates(day)[np.arange(len(day)), place]
+    return day.logged_data(), click_rates(truth, day)[np.arange(len(day)), place]
 
 
 def test_replay_agrees_with_the_true_click_rate_on_a_generated_log(

@@ -30,18 +30,23 @@ from tsucb.pages.figures import (
 )
 from tsucb.paper.bounds import RidgeLinear, count_escapes, k_armed_escapes, linear_escapes
 from tsucb.paper.experiments import Claim, Experiment, Figure, reproduce
-from tsucb.paper.experiments.claims import WORDS, Check, Count, Interval, both, check_claims
-from tsucb.paper.experiments.experiment import Task
-from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
-from tsucb.paper.experiments.measure import Progress
-from tsucb.paper.experiments.percentages import (
+from tsucb.paper.experiments.claims import (
+    WORDS,
+    Check,
+    Count,
+    Interval,
     Percentages,
+    both,
+    check_claims,
     count_below,
     interval,
     relative_regret,
 )
+from tsucb.paper.experiments.experiment import Task
+from tsucb.paper.experiments.folder import ASIDE, Folder, checksum_of, code_identity
+from tsucb.paper.experiments.measure import Progress
 from tsucb.paper.figure1 import CHECKS, INSTANCES, POLICIES, Figure1, parse_cell
-from tsucb.paper.theorems import Evidence, Theorems, section_3
+from tsucb.paper.theorems import Theorems, section_3
 from tsucb.policies.names import named_policy, usual_ucb
 
 measured: list[tuple[Any, ...]] = []  # the tasks that Dice has measured
@@ -602,7 +607,7 @@ def test_the_results_in_the_documentation_are_of_these_claims():
     assert written[["statement", "paper", "rule"]].to_numpy().tolist() == columns
     written = pd.read_csv(folder / "theorems-claims.csv")
     frames = [pd.read_csv(folder / f"theorems{x}.csv") for x in ("", "-exponents", "-escapes")]
-    claims = section_3(Evidence(*frames, 100_000), Theorems.at("full").policies)
+    claims = section_3(*frames, 100_000)
     assert written.to_numpy().tolist() == [[*claim[:4], WORDS[claim.agrees]] for claim in claims]
     # An exponent of 0.74 (0.18 to 0.88) beside the bound's 0.54 is neither above nor below it.
     [growth] = [c for c in claims if c.statement.startswith("Theorem 1: the regret")]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from by_hand import click_rates
 
 import tsucb
 from tsucb.cli.commands import answer
@@ -41,7 +42,7 @@ def test_steps_are_visits_of_the_log_with_its_users_and_rates(day: Day, truth: C
     bandit = NewsBandit.of(day, truth, fraction=0.05)
     assert bandit.steps == 1_000
     assert bandit.context_shape == (136,)
-    rates = truth.rates(day)
+    rates = click_rates(truth, day)
     rng = np.random.default_rng(0)
     world = bandit.begin(rng)
     assert (np.diff(world.parameters) > 0).all()  # in the order of the day, none twice

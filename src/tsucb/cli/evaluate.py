@@ -13,7 +13,8 @@ import typer
 
 from tsucb.cli.options import AgentsOption, MissingOption, SeedOption, grouped, option, split_list
 from tsucb.cli.simulate import ModelName, make_model
-from tsucb.evaluation import Comparison, compare, read_settings
+from tsucb.display import text_table
+from tsucb.evaluation import compare, read_settings
 from tsucb.files import write_whole
 from tsucb.logs import LoggedData, read_decisions, replay
 from tsucb.logs.decision_log import is_decision_log
@@ -168,7 +169,11 @@ def compare_agents(
         log, agents, missing=options.missing, method=method,
         rewards_between=options.bounds(), seed=seed, **columns,
     )  # fmt: skip
-    print_comparison(result)
+    heads = ["configuration", "reward, 95 %", "effective size", "not in the log"]
+    pairs = [f"{pair}: {extra}, {word}" for pair, extra, word in result.pair_rows()]
+    table = text_table(heads, result.value_rows())
+    for line in [result.headline, table, *pairs, *result.reasons(), result.about]:
+        typer.echo(line)
     if options.report is not None:
         options.report.parent.mkdir(parents=True, exist_ok=True)
         result.report(options.report, f"Agents compared on {log.name}")
@@ -185,23 +190,6 @@ def read_agents(files: list[Path] | None, policies: Iterable[str]) -> dict[str, 
         agents[file.stem] = read_settings(file)
     agents |= {name: {"policy": named_policy(name)} for name in policies}
     return agents or {"default": {}}
-
-
-def print_comparison(found: Comparison) -> None:
-    """Print the tables of a comparison."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(found.headline)
-    table = Table("configuration", "reward, 95 %", "effective size", "not in the log")
-    for row in found.value_rows():
-        table.add_row(*row)
-    console.print(table)
-    for pair, extra, word in found.pair_rows():
-        console.print(f"{pair}: {extra}, {word}", soft_wrap=True)
-    for sentence in [*found.reasons(), found.about]:
-        console.print(sentence, soft_wrap=True)
 
 
 def replay_policies(

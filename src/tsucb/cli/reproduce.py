@@ -109,8 +109,8 @@ def print_claims(console: Console, claims: list[Claim]) -> None:
     console.print(f"Of {len(claims)} claims, {agree} agree with the paper and {differ} do not.")
     if None in verdicts:
         console.print(
-            "The others cannot be told: their 95 % intervals allow both answers, and shrink with "
-            "more --runs."
+            "The others cannot be told: something was not measured as in the paper, or a 95 % "
+            "interval allows both answers; intervals shrink with more --runs."
         )
 
 

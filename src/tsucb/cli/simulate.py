@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +23,12 @@ from tsucb.cli.options import (
     option,
     split_list,
 )
+from tsucb.display import text_table
 from tsucb.files import write_whole
 from tsucb.numeric.statistics import NORMAL
 from tsucb.pages.figures import new_figure, regret_curves, theme
 from tsucb.paper import datasets
 from tsucb.policies.names import named_policy, usual_ucb
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 class ModelName(StrEnum):
@@ -139,34 +137,29 @@ def simulate(
     ] = Path("regret.png"),
 ) -> None:
     """Play policies against a simulated environment."""
-    from rich.console import Console
-
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--out {out} must end in .png, .svg or .pdf")
     if like.like is None and (like.agent or like.missing is not None):
         raise ValueError("--agent and --missing are for --like; name the log")
     if like.like is not None and (environment is not None or model is not ModelName.auto):
         raise ValueError("--like takes the place of an environment and its model; leave them off")
-    console = Console(highlight=False)
     if like.like is not None:
-        names = split_list(policies) or ()
-        steps, curves = play_like(console, like, names, runs)
+        steps, curves = play_like(like.like, like, split_list(policies) or (), runs)
     else:
         name = environment or "contextual-linear"
         bandit = size.environment(name)
         learner = make_model(model, bandit, size.noise, runs.horizon)
-        rules = split_list(policies or USUAL) or ()
-        steps, curves = play_bandit(console, name, bandit, learner, rules, runs)
+        steps, curves = play_bandit(
+            name, bandit, learner, split_list(policies or USUAL) or (), runs
+        )
     save_figure(steps, curves, out)
-    console.print(f"Figure: {out}", soft_wrap=True)
+    typer.echo(f"Figure: {out}")
 
 
 def play_bandit(
-    console: Console, name: str, bandit: Any, model: Any, rules: tuple[str, ...], play: Runs
+    name: str, bandit: Any, model: Any, rules: tuple[str, ...], play: Runs
 ) -> tuple[Any, dict[str, Any]]:
     """Play policies against a bandit and print the table; return checkpoints and regret curves."""
-    from rich.table import Table
-
     special = {
         "UCB": usual_ucb(model, play.horizon),
         "UCB1": tsucb.UCB1(),
@@ -177,61 +170,56 @@ def play_bandit(
         runs=play.runs, seed=play.seed, workers=play.workers,
     )  # fmt: skip
     summary = result.summary(baseline="TS" if "TS" in result.policies else None)
-    console.print(
+    typer.echo(
         f"{name}, {bandit.arms} arms, {type(model).__name__}: regret after "
         f"{play.horizon:,} steps, {play.runs} runs, 95 % intervals"
     )
-    table = Table("policy", "mean regret", "median", "% of TS")
+    rows = []
     for policy, line in summary.iterrows():
         percent = (line.get(f"percent{end}", math.nan) for end in ("", "_low", "_high"))
-        table.add_row(
+        rows.append([
             str(policy),
             f"{line.regret_mean:,.4g} ({line.ci95_low:,.4g} to {line.ci95_high:,.4g})",
             f"{line.regret_median:,.4g}",
             "{:.1f} ({:.1f} to {:.1f})".format(*percent) if "percent" in summary else "–",
-        )
-    console.print(table)
+        ])  # fmt: skip
+    typer.echo(text_table(["policy", "mean regret", "median", "% of TS"], rows))
     return result.checkpoints, dict(zip(result.policies, result.regret, strict=True))
 
 
 def play_like(
-    console: Console, given: LikeLog, rules: tuple[str, ...], play: Runs
+    log: Path, given: LikeLog, rules: tuple[str, ...], play: Runs
 ) -> tuple[Any, dict[str, Any]]:
     """Play agents against a bandit fitted to a log; return checkpoints and regret curves."""
-    from rich.table import Table
-
     from tsucb.cli.evaluate import read_agents
     from tsucb.evaluation import simulate_like
     from tsucb.evaluation.like import RANDOM, WARNING
     from tsucb.logs import read_decisions
 
-    assert given.like is not None
     agents = read_agents(given.agent, rules)
-    decisions = read_decisions(given.like, uniform=True).rewarded(given.missing)
+    decisions = read_decisions(log, uniform=True).rewarded(given.missing)
     found = simulate_like(
         decisions, agents, horizon=play.horizon, runs=play.runs, seed=play.seed,
         workers=play.workers,
     )  # fmt: skip
-    console.print(
-        f"like {given.like}: {len(decisions):,} decisions with rewards, {len(decisions.arms)} arms;"
+    typer.echo(
+        f"like {log}: {len(decisions):,} decisions with rewards, {len(decisions.arms)} arms;"
         f" regret after {play.horizon:,} decisions, {play.runs} runs"
     )
-    table = Table("configuration", "mean regret", "% of random", "settled after")
+    rows = []
     for _, line in found.table().iterrows():
         never = "not yet" if line["configuration"] != RANDOM else "–"
         settled = float(line["settled"])
-        table.add_row(
+        rows.append([
             str(line["configuration"]),
             f"{line['regret']:,.4g} ± {NORMAL * line['error']:,.2g}",
             f"{line['percent_of_random']:.1f}",
             f"{settled:,.0f}" if settled == settled else never,
-        )
-    console.print(table)
-    console.print(
+        ])  # fmt: skip
+    typer.echo(text_table(["configuration", "mean regret", "% of random", "settled after"], rows))
+    typer.echo(
         "Settled: the decision from which on it loses less than a tenth of what random choice "
-        "loses, which is the traffic that it needs.",
-        WARNING,
-        sep="\n",
+        f"loses, which is the traffic that it needs.\n{WARNING}"
     )
     first = next(iter(found.simulations.values()))
     return first.checkpoints, {name: each.regret[0] for name, each in found.simulations.items()}

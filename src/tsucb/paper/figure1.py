@@ -17,12 +17,14 @@ from tsucb.checks import whole_number
 from tsucb.environments import ContextualLinearBandit
 from tsucb.numeric.arrays import Floats
 from tsucb.pages.figures import Figure, colour_key, heat_map, new_figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, both
-from tsucb.paper.experiments.experiment import Cell, check_names
-from tsucb.paper.experiments.percentages import (
+from tsucb.paper.experiments.claims import (
     TS,
+    Check,
+    Claim,
+    Finding,
     Percentages,
-    check_percentages,
+    both,
+    check_claims,
     count_below,
     counting,
     exceeds_by,
@@ -31,7 +33,15 @@ from tsucb.paper.experiments.percentages import (
     mean_is_above,
     mean_is_near,
 )
-from tsucb.paper.experiments.regret import GREEDY, HUNDRED, ONE, UCB, RegretExperiment
+from tsucb.paper.experiments.experiment import (
+    GREEDY,
+    HUNDRED,
+    ONE,
+    UCB,
+    Cell,
+    Experiment,
+    check_names,
+)
 from tsucb.policies import OFUL
 from tsucb.policies.names import samples_of
 
@@ -69,7 +79,7 @@ def parse_cell(text: str) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure1(RegretExperiment):
+class Figure1(Experiment):
     """Section 4.1 of the paper: K arms, d = 10, xᵀβₖ + N(0, σ²), T = 10,000.
 
     Parameters
@@ -136,14 +146,6 @@ class Figure1(RegretExperiment):
             )
         return notes
 
-    def captions(self) -> tuple[str, str]:
-        return (
-            f"Mean over {self.runs} runs, each paired with the run of TS in the same world. Below "
-            "100 (blue) a policy loses less than TS, above (red, bold) more.",
-            "Mean cumulative regret as a percentage of the total regret of TS; lines that leave a "
-            "frame lose more than twice as much. K arms, noise σ.",
-        )
-
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
         """Draw a grid of K × σ for each policy, and the colour scale."""
         columns = 1 if narrow else 3
@@ -168,7 +170,15 @@ class Figure1(RegretExperiment):
         return figure
 
     def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
-        return super().figures(rows, summary) if self.rivals else []
+        figures = self.regret_figures(
+            rows,
+            partial(self.draw, summary),
+            f"Mean over {self.runs} runs, each paired with the run of TS in the same world. Below "
+            "100 (blue) a policy loses less than TS, above (red, bold) more.",
+            "Mean cumulative regret as a percentage of the total regret of TS; lines that leave a "
+            "frame lose more than twice as much. K arms, noise σ.",
+        )
+        return figures if self.rivals else []
 
     def curves(self, rows: pd.DataFrame, cell: Cell) -> dict[str, Floats]:
         found = super().curves(rows, cell)
@@ -192,14 +202,13 @@ class Figure1(RegretExperiment):
         percentages = Percentages(kept.assign(policy=kept.policy.map(names)), self.axes)
         have = {*chosen, *[ALL_CELLS] * (len(self.instances) == len(INSTANCES))}
         searched = excess_checks(GRID, "IDS as the authors searched it") if GRID in chosen else []
-        checks = [c._replace(needs=(ALL_CELLS, *c.needs)) for c in (*CHECKS, *searched)]
 
         def doubt(check: Check[Percentages]) -> str:
             others = [chosen[kind] for kind in (IDS, GRID) if kind in check.needs]
             others = [name for name in others if not is_the_papers(name)]
             return f"with {others[0]}" if check.exact and others else ""
 
-        return check_percentages(checks, percentages, have, doubt)
+        return check_claims([*CHECKS, *searched], percentages, have, doubt, (TS, ALL_CELLS))
 
 
 def plain_name(policy: str) -> str:

@@ -15,11 +15,9 @@ import pandas as pd
 
 from tsucb.checks import whole_number
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
-from tsucb.pages.figures import legend_above, panel_for_each, style
-from tsucb.paper.experiments.claims import Check, Claim, Finding, check_claims
-from tsucb.paper.experiments.experiment import Cell, check_names
-from tsucb.paper.experiments.percentages import TS, relative_regret
-from tsucb.paper.experiments.regret import RegretExperiment, name_axes
+from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
+from tsucb.paper.experiments.claims import TS, Check, Claim, Finding, check_claims, relative_regret
+from tsucb.paper.experiments.experiment import Cell, Experiment, check_names, name_axes
 from tsucb.paper.table2 import RUNS, WHEEL, Table2, draw_interval, finish_panel, present
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ class Posteriors(Table2):
         return relative_regret(rows, self.axes)
 
     def notes(self) -> list[str]:
-        notes = RegretExperiment.notes(self)
+        notes = Experiment.notes(self)
         if self.runs != RUNS or not self.comparable or self.batches != 100:
             notes.append(
                 f"Small: {self.runs} runs of {self.steps((self.datasets[0],)):,} steps with "
@@ -109,11 +107,12 @@ class Posteriors(Table2):
             )
         return notes
 
-    def captions(self) -> tuple[str, str]:
-        return (
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        return self.regret_figures(
+            rows,
+            partial(self.draw, summary),
             f"Mean over {self.runs} runs, each paired with the run of TS on the same rows and with "
             "the same posterior, with its 95 % interval.",
-            super().captions()[1],
         )
 
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:

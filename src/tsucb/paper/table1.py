@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,26 +16,31 @@ import numpy as np
 import pandas as pd
 
 from tsucb.files import cache_folder
-from tsucb.pages.figures import heat_map, new_figure
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, both
-from tsucb.paper.experiments.experiment import Cell
-from tsucb.paper.experiments.percentages import (
+from tsucb.pages.figures import Figure, heat_map, new_figure
+from tsucb.paper.experiments.claims import (
+    TS,
+    Check,
+    Claim,
+    Finding,
+    Interval,
     Percentages,
-    check_percentages,
+    both,
+    check_claims,
     interval,
     lower_in,
     mean_is_above,
     mean_is_near,
     relative_regret,
 )
-from tsucb.paper.experiments.regret import (
+from tsucb.paper.experiments.experiment import (
     GREEDY,
     HUNDRED,
     IDS,
     ONE,
     POLICIES,
     UCB,
-    RegretExperiment,
+    Cell,
+    Experiment,
 )
 from tsucb.paper.news.bandit import NewsBandit
 from tsucb.paper.news.clicks import fit_clicks
@@ -69,7 +74,7 @@ READING = Lock()  # tasks are threads, and each day must be read only once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table1(RegretExperiment):
+class Table1(Experiment):
     """Section 4.2 of the paper: ten days of news, 136 binary features, ten articles at a time.
 
     Parameters
@@ -206,9 +211,11 @@ class Table1(RegretExperiment):
         super().draw_cell(panel, rows, cell)
         panel.set_title(self.heading(f"day {cell[0]}"))
 
-    def captions(self) -> tuple[str, str]:
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
         label = "Generated log. " * self.generated
-        return (
+        return self.regret_figures(
+            rows,
+            partial(self.draw, summary),
             f"{label}Mean over {self.runs} runs, each paired with the run of TS on the same "
             "visits; below, the mean over the days, measured and as the paper prints it.",
             f"{label}Mean cumulative regret, in clicks.",
@@ -234,11 +241,13 @@ class Table1(RegretExperiment):
         A generated log can decide on the order of the policies, not on the paper's figures.
         """
         generated = self.generated
-        claims = check_percentages(
+        percentages: Percentages = Days(rows, self.axes)
+        claims = check_claims(
             section_4_2_1(self.days),
-            Days(rows, self.axes),
+            percentages,
             self.policies,
             lambda check: "needs the licensed log" if generated and check.exact else "",
+            (TS,),
         )
         label = " (generated log)" * generated
         return [claim._replace(measured=claim.measured + label) for claim in claims]

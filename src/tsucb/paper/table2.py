@@ -19,28 +19,35 @@ from tsucb.environments import WheelBandit
 from tsucb.extras import require
 from tsucb.models import NeuralLinear, Training
 from tsucb.numeric.arrays import Floats
-from tsucb.pages.figures import panel_for_each, style
+from tsucb.pages.figures import Figure, panel_for_each, style
 from tsucb.paper import datasets as benchmark
-from tsucb.paper.experiments.claims import Check, Claim, Finding, Interval, Verdict, both
-from tsucb.paper.experiments.experiment import Cell, cell_seed, check_names
-from tsucb.paper.experiments.percentages import (
+from tsucb.paper.experiments.claims import (
     TS,
+    Check,
+    Claim,
+    Finding,
+    Interval,
     Percentages,
-    check_percentages,
+    Verdict,
+    both,
+    check_claims,
     count_below,
     counting,
     interval,
     lower_in,
     mean_is_above,
 )
-from tsucb.paper.experiments.regret import (
+from tsucb.paper.experiments.experiment import (
     GREEDY,
     HUNDRED,
     IDS,
     ONE,
     POLICIES,
     UCB,
-    RegretExperiment,
+    Cell,
+    Experiment,
+    cell_seed,
+    check_names,
     name_axes,
 )
 from tsucb.policies import ChiSquaredUCB
@@ -79,7 +86,7 @@ LOADING = Lock()  # threads must read a dataset only once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table2(RegretExperiment):
+class Table2(Experiment):
     """Section 4.3 of the paper: `NeuralLinear` on real data, T = 10,000 (financial: 3,000).
 
     Parameters
@@ -220,11 +227,12 @@ class Table2(RegretExperiment):
             for name in self.datasets
         )
 
-    def captions(self) -> tuple[str, str]:
-        return (
+    def figures(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Figure]:
+        return self.regret_figures(
+            rows,
+            partial(self.draw, summary),
             f"Mean over {self.runs} runs, each paired with the run of TS on the same rows, with "
             "its 95 % interval; grey bars are the paper's intervals.",
-            "Mean cumulative regret, with a band of 95 % for the mean.",
         )
 
     def draw(self, summary: pd.DataFrame, narrow: bool) -> matplotlib.figure.Figure:
@@ -245,11 +253,12 @@ class Table2(RegretExperiment):
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         """Return every measured entry of the table, then every sentence of Section 4.3.1."""
         doubt = "" if self.comparable else "other horizons than the paper's"
-        return check_percentages(
+        return check_claims(
             [*entries(self.datasets, self.policies), *SENTENCES],
             Percentages(rows, self.axes),
             {*self.policies, *self.datasets},
             lambda check: doubt,
+            (TS,),
         )
 
 

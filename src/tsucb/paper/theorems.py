@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from scipy.special import betaincinv
 
 from tsucb.checks import whole_number
 from tsucb.environments import KArmedBandit, LinearBandit
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval
 from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
 from tsucb.paper.bounds import (
@@ -27,12 +27,10 @@ from tsucb.paper.bounds import (
     theorem_2,
 )
 from tsucb.paper.experiments.claims import Claim, Verdict
-from tsucb.paper.experiments.experiment import Cell, Experiment, Task, cell_seed
-from tsucb.paper.experiments.regret import name_axes
-from tsucb.policies import OFUL, HoeffdingUCB
-from tsucb.policies.names import named_policy, samples_of
+from tsucb.paper.experiments.experiment import Cell, Experiment, Task, name_axes
+from tsucb.policies import HoeffdingUCB
+from tsucb.policies.names import samples_of
 from tsucb.sets import Ball, SetBandit
-from tsucb.simulation import simulate
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -94,13 +92,12 @@ class Theorems(Experiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("horizon", self.horizon, least=1000)
-        for name in self.policies:
-            self.policy(name, "theorem 1")
 
-    def policy(self, name: str, theorem: str) -> Any:
+    def policy(self, name: str, cell: Cell = ()) -> Any:
         """Return the policy of a printed name; UCB has the confidence bounds of the theorem."""
-        ucb = HoeffdingUCB(self.horizon) if theorem == "theorem 1" else OFUL()
-        return named_policy(name, UCB=ucb)
+        if name == "UCB" and cell[:1] == ("theorem 1",):
+            return HoeffdingUCB(self.horizon)
+        return super().policy(name)
 
     def cells(self) -> Sequence[Cell]:
         sizes = {
@@ -135,50 +132,43 @@ class Theorems(Experiment):
             step = 1.5 + arms * (0.05 + 0.05 * samples_of(policy))
         return 1e-6 * step * self.steps(cell)
 
-    def checkpoints(self) -> Integers:
+    def checkpoints(self, cell: Cell = ()) -> list[int]:
         """Return the horizons at which regret is recorded: six in every decade from 100 to T."""
         count = round(6 * np.log10(self.horizon / 100)) + 1
-        return np.unique(np.geomspace(100, self.horizon, count).round().astype(np.int64))
+        return sorted({round(T) for T in np.geomspace(100, self.horizon, count).tolist()})
+
+    def environment(self, cell: Cell) -> Any:
+        kind, size = str(cell[0]), int(cell[1])
+        if kind == "theorem 1":
+            return KArmedBandit(size)
+        variance = 1 / (16 * size)
+        if kind == ON_THE_BALL:
+            return SetBandit(Ball(size), prior_variance=variance)
+        return LinearBandit(LINEAR_ARMS, size, prior_variance=variance)
+
+    def model(self, cell: Cell, environment: Any) -> Any:
+        return environment.prior if cell[0] == "theorem 1" else RidgeLinear(environment.model())
 
     def run(self, cell: Cell, policy: str, runs: range) -> pd.DataFrame:
-        kind, size = str(cell[0]), int(cell[1])
-        seed = cell_seed(self.seed, *cell)
-        if kind in LEMMAS:
-            return escape_rows(kind, size, runs, seed)
-        environment: Any = KArmedBandit(size)
-        if kind == "theorem 1":
-            model: Any = environment.prior
-        else:
-            variance = 1 / (16 * size)
-            environment = LinearBandit(LINEAR_ARMS, size, prior_variance=variance)
-            if kind == ON_THE_BALL:
-                environment = SetBandit(Ball(size), prior_variance=variance)
-            model = RidgeLinear(environment.model())
-        curves = simulate(
-            environment, model, [self.policy(policy, kind)], horizon=self.horizon, runs=runs,
-            seed=seed, workers=1, checkpoints=self.checkpoints().tolist(), progress=False,
-        ).regret[0]  # fmt: skip
-        return pd.DataFrame({"run": list(runs), "regret": curves[:, -1], "curve": list(curves)})
+        if cell[0] not in LEMMAS:
+            return super().run(cell, policy, runs)
+        return escape_rows(str(cell[0]), int(cell[1]), runs, self.world_seed(cell))
 
     def numbers(self, cell: Cell) -> dict[str, int]:
-        if cell[0] in LEMMAS:
-            return dict.fromkeys(Escapes._fields, 0)
-        return {"regret": 0, "curve": self.checkpoints().size}
+        return dict.fromkeys(Escapes._fields, 0) if cell[0] in LEMMAS else super().numbers(cell)
 
-    def curves(self, rows: pd.DataFrame) -> Iterator[tuple[list[Any], Floats, Floats]]:
+    def bounded_curves(self, rows: pd.DataFrame) -> Iterator[tuple[list[Any], Floats, Floats]]:
         """Yield [theorem, setting, policy], the curves (runs, n) and the bound at n checkpoints."""
-        horizons = self.checkpoints().astype(float)
-        for kind, size in self.cells():
-            bound, letter, _ = THEOREMS[str(kind)]
-            limits = bound(int(size), horizons)
-            for policy in self.policies:
-                here = (rows.experiment == kind) & (rows["size"] == size) & (rows.policy == policy)
-                setting = [kind, f"{letter} = {size}", policy]
-                yield setting, np.stack(rows.curve[here].tolist()), limits
+        for cell in self.cells():
+            kind, size = str(cell[0]), int(cell[1])
+            bound, letter, _ = THEOREMS[kind]
+            limits = bound(size, np.array(self.checkpoints(), dtype=float))
+            for policy, curves in self.curves(rows, cell).items():
+                yield [kind, f"{letter} = {size}", policy], curves, limits
 
     def summary(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = []
-        for setting, curves, limits in self.curves(rows):
+        for setting, curves, limits in self.bounded_curves(rows):
             for T, regrets, limit in zip(self.checkpoints(), curves.T, limits, strict=True):
                 mean, _, low, high = mean_interval(regrets)
                 table.append([*setting, T, mean, low, high, limit])
@@ -193,7 +183,7 @@ class Theorems(Experiment):
 
         The interval is the middle 95 % of 1,000 bootstrap samples of the runs.
         """
-        horizons = self.checkpoints().astype(float)
+        horizons = np.array(self.checkpoints())
         last = np.log10(horizons) >= np.log10(self.horizon) - 1 - 1e-9
         x = np.log(horizons[last])
 
@@ -201,7 +191,7 @@ class Theorems(Experiment):
             return np.asarray(np.polyfit(x, np.log(regret[..., last]).T, 1)[0])
 
         table = []
-        for setting, curves, limits in self.curves(rows):
+        for setting, curves, limits in self.bounded_curves(rows):
             rng = np.random.default_rng(self.seed)
             resampled = curves[rng.integers(len(curves), size=(1000, len(curves)))].mean(axis=1)
             low, high = np.quantile(slope(resampled), [0.025, 0.975])
@@ -270,8 +260,7 @@ class Theorems(Experiment):
         return figure
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
-        evidence = Evidence(summary, self.exponents(rows), self.escapes(rows), self.horizon)
-        return section_3(evidence, self.policies)
+        return section_3(summary, self.exponents(rows), self.escapes(rows), self.horizon)
 
 
 def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFrame:
@@ -285,15 +274,6 @@ def escape_rows(lemma: str, horizon: int, runs: range, seed: int) -> pd.DataFram
             escapes = linear_escapes(ESCAPE_FEATURES, horizon, BATCH, rng)
         rows.append({"run": run, **escapes._asdict()})
     return pd.DataFrame(rows)
-
-
-class Evidence(NamedTuple):
-    """The tables of the experiment, and its longest horizon."""
-
-    summary: pd.DataFrame
-    exponents: pd.DataFrame
-    escapes: pd.DataFrame
-    horizon: int
 
 
 def capitalise(name: str) -> str:
@@ -310,9 +290,11 @@ def all_below(low: pd.Series, high: pd.Series, bound: pd.Series) -> Verdict:
     return True if (high <= bound).all() else False if (low > bound).any() else None
 
 
-def stays_below_the_bound(theorem: str, policy: str, e: Evidence) -> Claim:
-    """Return the claim that the regret of a policy is below the bound at every horizon."""
-    here = e.summary[(e.summary.experiment == theorem) & (e.summary.policy == policy)]
+def stays_below_the_bound(theorem: str, policy: str, here: pd.DataFrame) -> Claim:
+    """Return the claim that the regret of a policy is below the bound at every horizon.
+
+    `here` are the lines of the summary about this theorem and this policy.
+    """
     percent = float((100 * here.ci95_high / here.bound).max())
     return Claim(
         f"{capitalise(theorem)}: the Bayes regret of {policy} is below the bound at every horizon",
@@ -323,9 +305,11 @@ def stays_below_the_bound(theorem: str, policy: str, e: Evidence) -> Claim:
     )
 
 
-def grows_no_faster(theorem: str, e: Evidence) -> Claim:
-    """Return the claim that the regret of TS-UCB grows no faster than the bound."""
-    table = e.exponents[e.exponents.experiment == theorem]
+def grows_no_faster(theorem: str, table: pd.DataFrame, horizon: int) -> Claim:
+    """Return the claim that the regret of TS-UCB grows no faster than the bound.
+
+    `table` has the exponents about this theorem.
+    """
     ours = table[table.policy.str.startswith(OURS)]
     if ours.empty:
         exponent, verdict = table.exponent_of_bound.max(), None
@@ -338,7 +322,7 @@ def grows_no_faster(theorem: str, e: Evidence) -> Claim:
             f"{worst.ci95_high:.2f} ({worst.policy}, {worst.setting})"
         )
         verdict = all_below(ours.ci95_low, ours.ci95_high, ours.exponent_of_bound)
-        if e.horizon < LONG and verdict is False:
+        if horizon < LONG and verdict is False:
             measured, verdict = f"{measured}; too short a horizon to tell", None
     return Claim(
         f"{capitalise(theorem)}: the regret of TS-UCB grows no faster than {THEOREMS[theorem][2]}",
@@ -349,9 +333,11 @@ def grows_no_faster(theorem: str, e: Evidence) -> Claim:
     )
 
 
-def rarely_escapes(lemma: str, side: str, e: Evidence) -> Claim:
-    """Return the claim of a lemma that a mean rarely lies on one side of its bounds."""
-    here = e.escapes[(e.escapes.lemma == lemma) & (e.escapes.side == side)]
+def rarely_escapes(lemma: str, side: str, here: pd.DataFrame) -> Claim:
+    """Return the claim of a lemma that a mean rarely lies on one side of its bounds.
+
+    `here` are the lines of the escapes about this lemma and this side.
+    """
     longest, sign = here.iloc[-1], "U" if side == "above" else "L"
     count, n = here.escapes.clip(lower=1), here.replications
     low = betaincinv(count, n - count + 1, 0.05)  # Clopper and Pearson
@@ -365,12 +351,17 @@ def rarely_escapes(lemma: str, side: str, e: Evidence) -> Claim:
     )
 
 
-def section_3(e: Evidence, policies: Sequence[str]) -> list[Claim]:
-    """Return every statement of Section 3 that these numbers can check."""
-    ours = [policy for policy in policies if policy.startswith(OURS)]
+def section_3(
+    summary: pd.DataFrame, exponents: pd.DataFrame, escapes: pd.DataFrame, horizon: int
+) -> list[Claim]:
+    """Return every statement of Section 3 that the tables of the experiment can check."""
     claims = []
-    for theorem in THEOREMS:
-        if theorem in set(e.summary.experiment):
-            claims += [stays_below_the_bound(theorem, policy, e) for policy in ours]
-            claims.append(grows_no_faster(theorem, e))
-    return claims + [rarely_escapes(lemma, side, e) for lemma in LEMMAS for side in SIDES]
+    for theorem, here in summary.groupby("experiment", sort=False):
+        for policy, ours in here.groupby("policy", sort=False):
+            if str(policy).startswith(OURS):
+                claims.append(stays_below_the_bound(str(theorem), str(policy), ours))
+        table = exponents[exponents.experiment == theorem]
+        claims.append(grows_no_faster(str(theorem), table, horizon))
+    for (lemma, side), here in escapes.groupby(["lemma", "side"], sort=False):
+        claims.append(rarely_escapes(str(lemma), str(side), here))
+    return claims

@@ -1,16 +1,25 @@
 """The sentences of a paper as checks, and the verdict of a measurement on each.
 
 A verdict is True (yes), False (no) or None (cannot tell). It is None wherever the 95 % interval of
-the measurement leaves both answers open, so a "yes" never comes from too few runs.
+the measurement leaves both answers open, so a "yes" never comes from too few runs. Most checks are
+about `Percentages`: regret in per cent of that of Thompson sampling.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
+
+from tsucb.numeric.arrays import Floats
+from tsucb.numeric.statistics import mean_interval, percent_of
 
 Evidence = TypeVar("Evidence")
 Verdict: TypeAlias = bool | None
 Finding: TypeAlias = tuple[str, Verdict]  # what was measured, in words, and the verdict
+TS = "TS"
 WORDS = {True: "yes", False: "no", None: "cannot tell"}
 
 
@@ -96,6 +105,7 @@ def check_claims(
     evidence: Evidence,
     have: Collection[str],
     doubt: Callable[[Check[Evidence]], str] = lambda check: "",
+    needs: Sequence[str] = (),
 ) -> list[Claim]:
     """Return the claim of every check, in the order of the checks.
 
@@ -104,6 +114,7 @@ def check_claims(
     evidence : passed to each check that has all it needs
     have : what was measured; the verdict of a check that needs more is None
     doubt : function that says why these measurements cannot decide a check, "" if they can
+    needs : what every check needs beside its own needs
 
     >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), lambda m: (str(m), m[0] < m[1]))
     >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]
@@ -113,7 +124,7 @@ def check_claims(
     """
     claims = []
     for check in checks:
-        if missing := [name for name in dict.fromkeys(check.needs) if name not in have]:
+        if missing := [name for name in dict.fromkeys([*needs, *check.needs]) if name not in have]:
             measured, agrees = f"not measured: {', '.join(missing)}", None
         else:
             measured, agrees = check.find(evidence)
@@ -121,3 +132,189 @@ def check_claims(
                 measured, agrees = f"{measured}; {reason}", None
         claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
     return claims
+
+
+# Percentages of the regret of TS
+
+
+def interval(values: Floats) -> Interval:
+    """Return the mean of values (cells, runs) over independent cells and runs, and its interval.
+
+    >>> interval(np.array([[1.0, 2.0, 3.0]]))
+    Interval(mean=2.0, low=-0.48..., high=4.48...)
+    """
+    cells, runs = values.shape
+    mean = float(values.mean())
+    if runs < 2:
+        return Interval(mean, -np.inf, np.inf)
+    error = np.sqrt((values.var(axis=1, ddof=1) / runs).sum()) / cells
+    width = float(stdtrit(cells * (runs - 1), 0.975) * error)
+    return Interval(mean, mean - width, mean + width)
+
+
+def count_below(values: Floats, bound: float) -> Count:
+    """Return in how many cells the mean over the runs of values (cells, runs) is below the bound.
+
+    A cell's true mean is taken to follow Student's distribution around its measured mean. The
+    interval is that of the number of true means below the bound, with independent cells.
+    """
+    cells, runs = values.shape
+    mean = values.mean(axis=1)
+    number = int((mean < bound).sum())
+    if runs < 2:
+        return Count(number, 0, cells, cells)
+    error = np.maximum(values.std(axis=1, ddof=1) / np.sqrt(runs), 1e-12)
+    law = np.ones(1)  # probabilities of 0, 1, … cells below the bound
+    for probability in stdtr(runs - 1, (bound - mean) / error):
+        law = np.convolve(law, [1 - probability, probability])
+    low, high = np.searchsorted(law.cumsum(), (0.025, 0.975))
+    return Count(number, int(low), int(min(high, cells)), cells)
+
+
+def add_percent(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with a column `percent`: 100 · regret / (regret of TS in the same run).
+
+    It is NaN without TS, and in a run in which TS lost nothing.
+
+    Parameters
+    ----------
+    rows : columns `axes`, policy, run, regret
+    axes : names of the columns that make a cell
+    """
+    key = [*axes, "run"]
+    base = rows.loc[rows.policy == TS, [*key, "regret"]]
+    paired = rows.merge(base, on=key, how="left", suffixes=("", "_ts"))
+    return paired.assign(percent=percent_of(*paired[["regret", "regret_ts"]].to_numpy().T))
+
+
+class Percentages:
+    """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
+
+    `rows` and `axes` are those of `add_percent`. `table` has a sorted line per cell
+    and a sorted column per policy and run.
+    """
+
+    def __init__(self, rows: pd.DataFrame, axes: Sequence[str]) -> None:
+        self.rows, index = rows, list(axes)
+        table = add_percent(rows, index).pivot(
+            index=index, columns=["policy", "run"], values="percent"
+        )
+        self.table = table.sort_index(axis=1)
+
+    def of(self, policy: str, **where: Any) -> Floats:
+        """Return the percentages (cells, runs), of the cells whose columns have these values."""
+        chosen = np.ones(len(self.table), dtype=bool)
+        for name, value in where.items():
+            chosen &= self.table.index.get_level_values(name) == value
+        return self.table[policy].to_numpy()[chosen]
+
+    def interval(self, policy: str, **where: Any) -> Interval:
+        """Return the mean over these cells, and its 95 % interval."""
+        return interval(self.of(policy, **where))
+
+    def difference(self, policy: str, other: str, **where: Any) -> Floats:
+        """Return how many points the policy is above the other (cells, runs)."""
+        return np.asarray(self.of(policy, **where) - self.of(other, **where))
+
+    def margin(self, policy: str, others: Sequence[str]) -> Floats:
+        """Return how many points the policy is above the best of the others, cell by cell."""
+        rivals = np.stack([self.of(other) for other in others])
+        best = rivals.mean(axis=2).argmin(axis=0)
+        return np.asarray(self.of(policy) - rivals[best, np.arange(best.size)])
+
+
+def relative_regret(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """Return the mean regret of every policy in every cell, and its percentage of that of TS.
+
+    The percentage is the mean over runs of 100 · Reg(policy)/Reg(TS), each run paired with the run
+    of TS of the same number (Section 4.1 of the paper), with Student's 95 % interval. It is NaN
+    without TS, and in a cell in which TS lost nothing in some run. `rows` and `axes` are those of
+    `add_percent`.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"day": 1, "policy": ["TS", "TS", "UCB", "UCB"],
+    ...                      "run": [0, 1, 0, 1], "regret": [2.0, 4.0, 1.0, 4.0]})
+    >>> relative_regret(rows, ["day"])[["policy", "regret_mean", "percent_of_ts"]]
+      policy  regret_mean  percent_of_ts
+    0     TS          3.0          100.0
+    1    UCB          2.5           75.0
+    """
+    table = []
+    for group, part in add_percent(rows, axes).groupby([*axes, "policy"], sort=False):
+        mean, error, *_ = mean_interval(part.regret.to_numpy())
+        percent, _, low, high = mean_interval(part.percent.to_numpy())
+        table.append([*group, len(part), mean, error, percent, low, high])
+    numbers = ["runs", "regret_mean", "regret_se", "percent_of_ts", "ci95_low", "ci95_high"]
+    return pd.DataFrame(table, columns=[*axes, "policy", *numbers])
+
+
+# Checks of sentences about percentages
+
+
+def mean_is_above(
+    statement: str, paper: str, policy: str, bound: float = 100, **where: Any
+) -> Check[Percentages]:
+    """Return the check that the policy's mean over these cells is above the bound."""
+
+    def find(p: Percentages) -> Finding:
+        found = p.interval(policy, **where)
+        return str(found), found.is_above(bound)
+
+    places = "".join(f", {name} = {value}" for name, value in where.items())
+    needs = (policy, *(value for value in where.values() if isinstance(value, str)))
+    return Check(statement, paper, f"{policy} above {bound:g} %{places}", needs, find)
+
+
+def mean_is_near(
+    statement: str, paper: str, policy: str, target: float, points: float, exact: bool = False
+) -> Check[Percentages]:
+    """Return the check that the policy's mean over all cells is near a target."""
+
+    def find(p: Percentages) -> Finding:
+        found = p.interval(policy)
+        return str(found), found.is_near(target, points)
+
+    rule = f"{policy} within {points:g} points of {target:g} %"
+    return Check(statement, paper, rule, (policy,), find, exact)
+
+
+def exceeds_by(
+    statement: str, policy: str, other: str, percent: float, points: float
+) -> Check[Percentages]:
+    """Return the check that a policy's regret exceeds another's by the paper's percentage.
+
+    Like all of the paper's figures, the excess is the mean of the ratios of paired runs.
+    """
+
+    def find(p: Percentages) -> Finding:
+        excess = interval(100 * (p.of(policy) / p.of(other) - 1))
+        return f"{excess.mean:+.1f} ± {excess.half_width:.1f} %", excess.is_near(percent, points)
+
+    rule = f"within {points:g} point{'s' * (points != 1)} of {percent:+g} %"
+    return Check(statement, f"+{percent} %", rule, (policy, other), find, exact=True)
+
+
+def lower_in(
+    statement: str, paper: str, least: int | None, cells: str, policy: str,
+    others: Sequence[str] = (TS,),
+) -> Check[Percentages]:  # fmt: skip
+    """Return the check that a policy has less regret than all others in at least `least` cells.
+
+    `least` is None for more than half of the cells; `cells` is the word for them in the rule.
+    """
+    number = "more than half of the" if least is None else f"at least {least}"
+    rule = f"less regret than {' and '.join(others)} in {number} {cells}"
+    find = counting(cells, least, lambda p: p.margin(policy, others))
+    return Check(statement, paper, rule, (policy, *others), find)
+
+
+def counting(
+    cells: str, least: int | None, values: Callable[[Percentages], Floats], bound: float = 0.0
+) -> Callable[[Percentages], Finding]:
+    """Return a function that finds in how many cells values (cells, runs) are below a bound."""
+
+    def find(p: Percentages) -> Finding:
+        count = count_below(values(p), bound)
+        return f"{count} {cells}", count.is_above(count.total // 2 + 1 if least is None else least)
+
+    return find

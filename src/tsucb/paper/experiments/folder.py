@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,14 +28,6 @@ DIGITS = 16  # of the checksum in a file's name, and of the code's identity
 MOST_SETTINGS = 1 << 20  # bytes of settings.json
 MOST_BYTES = 1 << 28  # of a task's file; twenty runs take a few thousand
 ATTRIBUTES = b"PANDAS_ATTRS"  # the key in a Parquet file's metadata of pandas' `attrs`
-
-
-class Measured(NamedTuple):
-    """The rows of all tasks, a table of the tasks' seconds, and the codes that measured them."""
-
-    rows: pd.DataFrame
-    times: pd.DataFrame
-    codes: tuple[str, ...]
 
 
 class Folder:
@@ -181,8 +173,11 @@ class Folder:
         """Return how a task's file names its task: experiment, seed and the task's fields."""
         return [self.experiment.name, self.experiment.seed, *json.loads(json.dumps(task))]
 
-    def measured(self) -> Measured:
-        """Read all tasks in their order; raise ValueError for a file that is not the task's."""
+    def measured(self) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+        """Return the rows of all tasks, a table of their seconds, and the codes that measured them.
+
+        Raise ValueError for a file that is not its task's.
+        """
         parts, seconds = [], []
         codes: dict[str, None] = {}  # an ordered set
         axes, files = self.experiment.axes, self.finished()
@@ -205,7 +200,7 @@ class Folder:
             codes[code] = None
         names = [*axes, "policy", "first_run", "stop_run", "seconds"]
         times = pd.DataFrame(seconds, columns=names)
-        return Measured(pd.concat(parts, ignore_index=True), times, tuple(codes))
+        return pd.concat(parts, ignore_index=True), times, list(codes)
 
     def _read(self, task: Task, path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         """Return the rows of a task's file, and the attributes that `store` gave them.

@@ -32,24 +32,6 @@ class ClickModel(NamedTuple):
     intercept: NDArray[np.float64]
     weights: NDArray[np.float64]
 
-    def rates(self, day: Day) -> NDArray[np.float64]:
-        """Return the click rate of every visit's user on every article (N, A).
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from tsucb.paper.news.generate import make_news
-        >>> from tsucb.paper.news.parser import read_day
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path] = make_news(folder, days=1, lines=1_000)
-        ...     truth = ClickModel.load(f"{folder}/truth.npz")
-        ...     day = read_day(path)
-        >>> truth.rates(day).shape == (1_000, len(truth.articles))
-        True
-        """
-        logits: NDArray[np.float64] = day.users() @ self.weights.T + self.intercept
-        return 1 / (1 + np.exp(-logits))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to an `.npz` file."""
         with written_whole(path) as file:

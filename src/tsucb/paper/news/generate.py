@@ -70,14 +70,6 @@ class Site(NamedTuple):
     pool_ends: NDArray[np.int64]
 
 
-class Texts(NamedTuple):
-    """Users and pools as they are written in a line of the log, and the articles' numbers."""
-
-    users: list[str]
-    pools: list[str]
-    articles: list[int]
-
-
 def make_news(
     folder: str | os.PathLike[str],
     *,
@@ -118,14 +110,16 @@ def make_news(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     site.clicks.save(folder / TRUTH)
-    texts = write_out(site)
+    articles = site.clicks.articles
+    users = join_each(site.user_features + 1, site.user_ends, " {}")
+    pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
     interrupted = Event()
 
     def write(day: int) -> Path:
         path = folder / f"{NAME}{FIRST_DAY + timedelta(day):%Y%m%d}.gz"
         comment = GENERATED + f", seed {seed}; this is not Yahoo!'s log".encode()
         with written_whole(path) as file, open_generated(file, comment, level) as packed:
-            for block in day_blocks(day, lines, seed, site, texts):
+            for block in day_blocks(day, lines, seed, site, users, pools):
                 if interrupted.is_set():
                     raise KeyboardInterrupt
                 packed.write(block)
@@ -140,9 +134,14 @@ def make_news(
             raise
 
 
-def day_blocks(day: int, lines: int, seed: int, site: Site, texts: Texts) -> Iterator[bytes]:
-    """Yield the lines of a day in the form of the log, `ROWS` at a time."""
-    users, pools, articles = texts
+def day_blocks(
+    day: int, lines: int, seed: int, site: Site, users: list[str], pools: list[str]
+) -> Iterator[bytes]:
+    """Yield the lines of a day in the form of the log, `ROWS` at a time.
+
+    `users` and `pools` are those of the site as text.
+    """
+    articles = site.clicks.articles.tolist()
     midnight = int((FIRST_DAY + timedelta(day)).timestamp())
     rng = np.random.default_rng((seed, VISITS, day))
     for first in range(0, lines, ROWS):
@@ -216,14 +215,6 @@ def make_pools(days: int, rng: np.random.Generator) -> tuple[NDArray[np.int32], 
         pools.append(list(leaves))
     ends = np.cumsum([0] + [len(pool) for pool in pools])
     return np.concatenate([np.array(pool, np.int32) for pool in pools]), ends
-
-
-def write_out(site: Site) -> Texts:
-    """Return the users and pools of a site as text."""
-    articles = site.clicks.articles
-    users = join_each(site.user_features + 1, site.user_ends, " {}")
-    pools = join_each(articles[site.pool_articles], site.pool_ends, " |id-{}")
-    return Texts(users, pools, articles.tolist())
 
 
 def join_each(values: NDArray[np.integer], ends: NDArray[np.int64], form: str) -> list[str]:
