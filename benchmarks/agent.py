@@ -3,6 +3,7 @@
 Each time is CPU time of the fastest of several stretches. With `--peers FOLDER`, where FOLDER has a
 virtual environment for each other library (as `make bench-peers` makes them), their times for the
 same decisions are measured in turn with the agent's, and the ratios within a round are printed.
+With `--out FILE.csv`, every median is written, with the least and the most.
 """
 
 import argparse
@@ -15,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run from the repository, not installed
 
 import tsucb
+from benchmarks.output import commit
 
 PEERS = ("vowpalwabbit", "obp", "contextualbandits", "mabwiser")
 ROOT = Path(__file__).parents[1]
@@ -103,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=Path, help="folder of the peers' environments")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="a CSV file to write")
     options = parser.parse_args()
 
     times: dict[str, list[float]] = {}
@@ -113,13 +119,18 @@ def main() -> None:
         for name, microseconds in found.items():
             times.setdefault(name, []).append(microseconds)
     print(f"choose + reward, K = 10, d = 10: median of {options.rounds} rounds (least to most)")
+    rows = []
     for name, each in times.items():
         print(f"  {name:55} {median_and_range(each)} µs")
-        if name not in OURS:
-            for own in OURS:
-                print(
-                    f"{'':30}{median_and_range(np.divide(each, times[own]))} times the agent, {own}"
-                )
+        rows.append((name, "", np.median(each), min(each), max(each)))
+        for own in OURS if name not in OURS else ():
+            ratios = np.divide(each, times[own])
+            print(f"{'':30}{median_and_range(ratios)} times the agent, {own}")
+            rows.append((name, own, np.median(ratios), min(ratios), max(ratios)))
+    if options.out:
+        names = ["name", "times_that_of", "median", "least", "most"]
+        table = pd.DataFrame(rows, columns=names).assign(rounds=options.rounds, commit=commit())
+        table.to_csv(options.out, index=False, float_format="%.4g")
 
     print("\nchoose + reward with TS-UCB(1)")
     for arms, features, steps in (

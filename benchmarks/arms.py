@@ -10,12 +10,15 @@
                 features, the length of lists and the size of batches; --figure draws it
 
 With --peer PYTHON, the interpreter of an environment with the other library, that is played too.
+With --out FILE.csv, the measurements of WHAT replace earlier ones in the file.
 """
 
 import argparse
+import csv
 import itertools
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -196,8 +199,8 @@ def regret_of_visits(seed: int, adding: bool, rounds: int = 1500) -> float:
     return float(total)
 
 
-def play_pairs(runs: int) -> None:
-    """Play everything with pairs of categories and without."""
+def play_pairs(runs: int) -> Iterator[tuple[str, list[float]]]:
+    """Play everything with pairs of categories and without; yield names and scores."""
     from tsucb.contexts import encoding
 
     usual = encoding.MOST_PAIRED
@@ -206,16 +209,21 @@ def play_pairs(runs: int) -> None:
         ("effects that add up: regret", lambda seed: regret_of_visits(seed, True)),
         ("effects that do not: regret", lambda seed: regret_of_visits(seed, False)),
     ):
-        for most, said in ((usual, "with pairs"), (0, "without")):
+        for most, pairs in ((usual, "with pairs"), (0, "without pairs")):
             encoding.MOST_PAIRED = most
-            print(f"{name}, {said}: {summary([play(seed) for seed in range(runs)])}", flush=True)
+            yield f"{name}, {pairs}", [play(seed) for seed in range(runs)]
     encoding.MOST_PAIRED = usual
 
 
-def summary(scores: list[float]) -> str:
-    """Return the mean and its standard error."""
-    spread = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    return f"{np.mean(scores):.4g} ± {spread:.2g}"
+def play(what: str, only: str, peer: str | None, runs: int) -> Iterator[tuple[str, list[float]]]:
+    """Play the articles or the news; yield the names of the players and their scores."""
+    scores = [globals()[f"{what}_{only}"](seed) for seed in range(runs)]
+    yield f"{what}, {only}", scores
+    if peer:
+        other = {"articles": "bayesianbandits", "news": "vowpalwabbit"}[what]
+        command = [peer, __file__, what, "--only", other, "--runs", str(runs), "--scores"]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        yield f"{what}, {other}", [float(line) for line in done.stdout.splitlines()]
 
 
 # Growth
@@ -299,32 +307,51 @@ def main() -> None:
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter with the other library")
     parser.add_argument("--only", choices=["tsucb", "crossed", "bayesianbandits", "vowpalwabbit"])
     parser.add_argument("--figure", type=Path, metavar="FOLDER")
+    parser.add_argument("--out", type=Path, metavar="FILE.csv")
+    parser.add_argument("--scores", action="store_true", help="print one score on each line")
     options = parser.parse_args()
+    rows: list[tuple[str, str, int | str, float, float | str]] = []
     if options.what == "growth":
         found = growth()
-        for name, pairs in found.items():
-            print(name + ": " + ", ".join(f"{n:,}: {value:.1f}" for n, value in pairs))
+        rows += [
+            ("growth", name, n, value, "") for name, each in found.items() for n, value in each
+        ]
         if options.figure:
             draw(found, options.figure)
-        return
-    if options.what == "pairs":
-        play_pairs(options.runs)
-        return
-    peer = {"articles": "bayesianbandits", "news": "vowpalwabbit"}[options.what]
-    plays = globals()[f"{options.what}_{options.only or 'tsucb'}"]
-    scores = [plays(seed) for seed in range(options.runs)]
-    print(f"{options.what}, {options.only or 'tsucb'}: {summary(scores)}")
-    if options.peer:
-        command = [
-            options.peer,
-            __file__,
-            options.what,
-            "--only",
-            peer,
-            "--runs",
-            str(options.runs),
-        ]
-        subprocess.run(command, check=True)
+    elif options.what == "pairs":
+        rows += summaries("pairs", play_pairs(options.runs))
+    else:
+        players = play(options.what, options.only or "tsucb", options.peer, options.runs)
+        if options.scores:
+            print(*(f"{score!r}" for _, scores in players for score in scores), sep="\n")
+            return
+        rows += summaries(options.what, players)
+    for row in rows:
+        print(*row)
+    if options.out:
+        write(options.out, rows)
+
+
+def summaries(what: str, players: Iterator[tuple[str, list[float]]]) -> Iterator[Any]:
+    """Yield a row for every player: its runs, their mean, and its standard error."""
+    for name, scores in players:
+        error = float(np.std(scores, ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else 0.0
+        yield what, name, len(scores), float(np.mean(scores)), error
+
+
+def write(path: Path, rows: list[Any]) -> None:
+    """Write rows to a file, in place of those with the same name or size."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    commit = import_module("benchmarks.output").commit()
+    new = [[*map(str, row), commit] for row in rows]
+    replaced = {(row[0], row[1]) for row in new}
+    kept = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [row for row in list(csv.reader(file))[1:] if (row[0], row[1]) not in replaced]
+    with path.open("w", newline="") as file:
+        lines = [["what", "name", "count", "value", "error", "commit"], *kept, *new]
+        csv.writer(file, lineterminator="\n").writerows(lines)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 SIZES = ((10, 10, 10_000), (10, 100, 10_000), (100, 20, 10_000), (100, 200, 1_000))
-# What a library is asked for: what decides for a matrix of contexts, what learns.
+# Two functions of a library: decide for a matrix of contexts, and learn its rewards.
 Batch = tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any]]
 
 
@@ -108,7 +108,7 @@ def serve(name: str) -> None:
             made[arms, features] = *CONTESTANTS[name][1](arms, features), data
             choose, learn, (x, _, rewards) = made[arms, features]
             choose(x)
-            learn(x, chosen, rewards)  # compiled, and beyond the prior
+            learn(x, chosen, rewards)  # compile, and leave the prior
         choose, learn, (x, chosen, rewards) = made[arms, features]
         times = [time.process_time()]
         choose(x)

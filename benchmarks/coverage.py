@@ -2,7 +2,7 @@
 
     python -m benchmarks.coverage FILE.csv [LOGS] [workflow] [replay] [estimators]
 
-Three kinds of logs, or those that are named; each log of another bandit.
+There are three kinds of logs; name some to measure only these. Every log is of a bandit of its own.
 
 Estimators: logs of six policies, five of which learn while they log, on contextual bandits (4 or 10
 arms, 3 features; normal rewards, clicks at 2 to 30 %, or rewards with a Pareto tail of 2.2). Three
@@ -157,7 +157,7 @@ class Log:
 
 
 def estimate(log: Log, target: Floats) -> dict[str, Estimate]:
-    """Return what all estimators say."""
+    """Return the estimates of all estimators."""
     played = log.chances[np.arange(log.arm.size), log.arm]
     whole, alone = (OffPolicy(log.arm, log.reward, each) for each in (log.chances, played))
     return {
@@ -198,7 +198,7 @@ def interval(target: str, estimator: str, found: Estimate, truth: float) -> task
 
 
 def estimators(task: Task) -> list[tasks.Row]:
-    """Return what the estimators say about three policies."""
+    """Return the rows of all estimators for three policies."""
     log = Log(task.arms, task.logger, task.size, task.seed, task.rewards)
     return [
         interval(name, estimator, found, log.truth[name])
@@ -248,7 +248,7 @@ def click_log(arms: int, size: int, seed: int, floor: float) -> tuple[Decisions,
 
 
 def workflow(task: Task) -> list[tasks.Row]:
-    """Return what `compare` says on a log of clicks of an agent with a floor."""
+    """Return the rows of `compare` on a log of clicks of an agent with a floor."""
     log, means = click_log(task.arms, task.size, task.seed, 0.05)
     found = compare(log, AGENTS, draws=4)
     assert log.probabilities is not None

@@ -1,10 +1,13 @@
 """Speed of the compiled loop and of the agent, as ratios to hand-written code in the same process.
 
-`make bench` prints a decision with its update against a fused loop written by hand for one policy
-and one model, the sampling policies against the bare drawing of their normals, many features and
-many arms against the bare reading of what a decision must read, the agent against the fused loop,
-each with its change since the last run on such a machine; and what threads, a second process and
-memory cost. Runs are kept in `results/bench/history.jsonl`.
+`make bench` times a decision with its update, and compares
+
+- the simulation loop and the agent with a loop written by hand for one policy and one model;
+- the policies that sample with drawing their normals and nothing else;
+- many features and many arms with reading the numbers of a decision and nothing else.
+
+It prints every ratio with its change since the last run on such a machine, and what threads, a
+second process and memory cost. Runs are kept in `results/bench/history.jsonl`.
 """
 
 import argparse
@@ -18,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others wait for work by counting
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle threads would spin on the cores
 
 import numba
 import numpy as np

@@ -4,8 +4,8 @@ Bernoulli arms with uniform success probabilities, no contexts, 10,000 steps, pa
 bad if TS-UCB settles on a wrong arm: the more samples f̃ averages, the longer it stays there. The
 remedy measured, `SometimesOne`, is TS-UCB that takes one sample instead of m in half of its
 decisions. Rows are added to the file as they come (a quarter of an hour of one core in all); those
-that are there are not measured again. `python benchmarks/few_arms.py waits` looks at how long
-TS-UCB stays with a wrong arm.
+that are there are not measured again. `python benchmarks/few_arms.py FILE.csv waits` measures
+how long TS-UCB stays with a wrong arm.
 """
 
 import math
@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run from the repository, not installed
+
 import tsucb
+from benchmarks.output import commit
 from tsucb.beliefs.sampling import f_tilde
 from tsucb.compiler import compiled, held, implements
 from tsucb.numeric.statistics import mean_interval
@@ -24,6 +27,7 @@ from tsucb.policies.policy import choose, winner
 from tsucb.policies.ts_ucb import ratios
 
 HORIZON, SEED = 10_000, 1
+LIMIT = 20_000  # steps that an arm is waited for
 
 
 class SometimesOne(tsucb.Policy):
@@ -136,15 +140,18 @@ def make(alpha: Any, beta: Any, estimate: Any, radius: Any) -> Any:
     return tsucb.Belief(law, mean, radius, estimate, radius, pulls, none, 1, 1, 1.0)
 
 
-def waits() -> None:
-    """Print how long an arm with few successes waits beside one that pays 0.6."""
-    stream = held(np.random.default_rng(0))
+def waits(path: Path) -> None:
+    """Measure how long an arm with few successes waits beside one that pays 0.6."""
+    stream, rows = held(np.random.default_rng(0)), []
     for successes, pulls in ((1, 4), (2, 8), (3, 12)):
         for policy in (tsucb.Thompson(), tsucb.TSUCB(1), tsucb.TSUCB(10), tsucb.TSUCB(100)):
-            found = [wait(policy, successes, pulls, 0.6, 20_000, stream) for _ in range(40)]
-            print(f"{successes} of {pulls}, {policy.name}: median {np.median(found):.0f} steps,"
-                  f" 90 % {np.quantile(found, 0.9):.0f}", flush=True)  # fmt: skip
+            found = [wait(policy, successes, pulls, 0.6, LIMIT, stream) for _ in range(40)]
+            median = float(np.median(found))
+            rows.append((successes, pulls, policy.name, len(found), median, commit()))
+            print(rows[-1], flush=True)
+    names = ["successes", "pulls", "policy", "repetitions", "median_steps", "commit"]
+    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
 
 
 if __name__ == "__main__":
-    waits() if sys.argv[1] == "waits" else main(Path(sys.argv[1]))
+    waits(Path(sys.argv[1])) if sys.argv[2:] == ["waits"] else main(Path(sys.argv[1]))

@@ -4,7 +4,7 @@
     python -m benchmarks.growth --sizes 2:500,4:500,8:500,4:250,4:1000  # on a processor
 
 TS on statlog, one task at a time in a process of its own, as `tsucb reproduce table2` measures it
-with `--workers 1`; what is compiled for a size counts.
+with `--workers 1`; the time to compile for a size counts.
 """
 
 import argparse

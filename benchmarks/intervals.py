@@ -21,7 +21,7 @@ Worlds, with one standard normal e per arm and one slope per arm and feature:
 | counts | 2 · exp(0.3·e + slope·x) | Poisson |
 
 Slopes are N(0, 1/d) for normal rewards and N(0, 0.09/d) for the others, which are not linear in x.
-Models with a prior that is fixed are asked about rewards around 0, and given a constant. The
+Models with a fixed prior get rewards around 0 and a constant feature. The
 interval of the agent's default is mean ± 1.645 radius, when it takes no look at another arm.
 
 Cells that the file has are not measured again; `--processes` and `--minutes` are explained in

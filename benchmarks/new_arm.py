@@ -2,8 +2,9 @@
 
 Ten arms of a linear contextual bandit, whose mean rewards have a standard deviation of 1, are
 played for 2,000 rewards; then an eleventh comes. What do the next decisions lose, and how often is
-the new arm pulled until they lose less than 0.1 each? With what the arms share and without, with a
-prior that is learned and with the fixed one on standardised features and a constant.
+the new arm pulled until they lose less than 0.1 each? Measured for arms that share nothing, half or
+most of their variance, with the learned prior, and with a fixed prior on standardised features and
+a constant.
 """
 
 import sys

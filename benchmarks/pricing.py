@@ -4,17 +4,20 @@ A shop in ten cities chooses one of five prices in each city every morning, and 
 evening what it earned, some 250 to 1,600 dollars a city: the price times what is sold, which
 falls linearly with the price. A year. Nothing is scaled, no level is told, there is no noise:
 
-    python benchmarks/pricing.py --runs 20 [--peer PYTHON]
+    python benchmarks/pricing.py --runs 20 [--peer PYTHON] [--out FILE.csv]
 
 With --peer PYTHON, the interpreter of an environment with bayesianbandits, its agent is played on
-the same problems, with the prior mean of 1,000 dollars that the notebook gives it.
+the same problems, with the prior mean of 1,000 dollars that the notebook gives it. The file gets
+the regret of every run.
 """
 
 import argparse
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -82,12 +85,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter with bayesianbandits")
     parser.add_argument("--only", choices=["tsucb", "bayesianbandits"], default="tsucb")
+    parser.add_argument("--out", type=Path, help="a CSV file to write")
     options = parser.parse_args()
-    found = sorted(globals()[options.only](seed) for seed in range(options.runs))
-    print(f"{options.only}: mean {np.mean(found):,.0f}; " + " ".join(f"{x:,.0f}" for x in found))
+    lines = [f"{options.only},{globals()[options.only](seed):.1f}" for seed in range(options.runs)]
     if options.peer:
         command = [options.peer, __file__, "--only", "bayesianbandits", "--runs", str(options.runs)]
-        subprocess.run(command, check=True)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        lines += done.stdout.splitlines()
+    print("\n".join(lines))
+    if options.out:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        commit = import_module("benchmarks.output").commit()
+        rows = "".join(f"{line},{commit}\n" for line in lines)
+        options.out.write_text(f"player,regret,commit\n{rows}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Agents with TS-UCB(100) on ten arms of a contextual linear bandit, 3,000 decisions each, are asked
 what uniform choice would have earned on their logs: by the textbook's inverse propensities, and by
-`tsucb.logs`. Once without a floor, with `decision.probability` logged as it is given the belief;
-once with 2 and 5 % of the decisions at random. 100 logs each.
+`tsucb.logs`. Agents without a floor log the probability that the policy has given its belief; the
+others play 2 or 5 % of their decisions at random. 100 logs each.
 """
 
 import sys

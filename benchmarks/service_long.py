@@ -4,13 +4,12 @@
     python benchmarks/service_long.py --events 200_000       a minute
 
 A process fills a log: it writes, folds and takes snapshots by the service's own code, only many
-requests at a time and not over HTTP. As deciding changes nothing, most decisions are taken from
-1,000 that were made in every hundred thousand. Visits come 1,000 a second by a clock of their own;
+requests at a time and not over HTTP. Deciding changes nothing, so most decisions repeat one of
+1,000 that are made for every hundred thousand. Visits come 1,000 a second by a clock of their own;
 seven of ten are rewarded within the wait of 60 seconds, the others never. It is killed without
-warning. Then
-`tsucb serve` is started on what is left, timed until it is ready, and killed again; the snapshots
-are deleted, and it is started once more: now it has to learn from the whole log, and must know the
-same to the last bit.
+warning. Then `tsucb serve` is started on what is left, timed until it is ready, and killed again;
+the snapshots are deleted, and it is started once more: now it has to learn from the whole log, and
+must know the same to the last bit.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 `python benchmarks/start.py docs/results/start.csv` measures seconds of processor time, which other
 programs on the machine disturb less than the clock, twice each, with the accelerator of the
-compiler and without it. Each part is a process of its own, or a call in one. Python's own bytecode
-is there, as it is wherever pip has installed the package.
+compiler and without it. Each part is a process of its own, or a call in one. Python's bytecode
+is compiled before, as pip does when it installs the package.
 """
 
 import compileall

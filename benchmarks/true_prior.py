@@ -1,10 +1,10 @@
 """How often intervals could cover after own play: `python -m benchmarks.true_prior FILE.csv`.
 
 Clicks without context, of rates r · exp(e/2) with one standard normal e per arm, played by
-TS-UCB(1). Compared are the exact posterior with this true prior, which nobody has, on a grid of e,
-and the default. Given are the shares of 90 % intervals that contain the rate: of the arm that would
-be played next, and of the arm that is truly the best. Some minutes of one core; `--processes` and
-`--minutes` are explained in benchmarks/tasks.py.
+TS-UCB(1). The default is compared with the exact posterior, on a grid of e, that starts from this
+true prior, which nobody has. The file has the shares of 90 % intervals that contain the rate: of
+the arm that would be played next, and of the arm that is truly the best. Some minutes of one core;
+`--processes` and `--minutes` are explained in benchmarks/tasks.py.
 """
 
 import argparse

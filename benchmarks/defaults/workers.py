@@ -23,7 +23,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the process and learn the library's version."""
-        # A file, as nobody would empty a pipe of warnings during a run.
+        # A file, because nobody reads a pipe during a run, and warnings would fill it.
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [str(self.python), "-m", "benchmarks.defaults.play", self.library],
