@@ -5,6 +5,7 @@ sentence by `<!-- figure: NAME -->` and `<!-- end -->`; what stands between them
 checks that the pages agree with the results.
 """
 
+import heapq
 import math
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from tsucb.display import time_span
 from tsucb.paper.table2 import PAPER
 
 DOCS = Path(__file__).parent
@@ -192,6 +194,84 @@ def few_arms() -> str:
     ]
     header = ["K", "policy", "mean regret", "median", "share of worst 1 %", "maximum"]
     return markdown([*header, "still losing", "runs"], rows, 2)
+
+
+def waits() -> str:
+    """Median steps until an arm with few successes is played again."""
+    results = pd.read_csv(RESULTS / "waits.csv", dtype={"commit": str})
+    rows = []
+    for (successes, pulls), group in results.groupby(["successes", "pulls"], sort=False):
+        steps = ["over 20,000" if x >= 20_000 else f"{x:,.0f}" for x in group.median_steps]
+        rows.append([f"{successes} of {pulls}", *steps])
+    made = markdown(["successes of B so far", *dict.fromkeys(results.policy)], rows)
+    return f"{made}\n{measured('python benchmarks/few_arms.py FILE.csv waits', results)}"
+
+
+def pricing() -> str:
+    """Regret of a year of prices in dollars."""
+    results = pd.read_csv(RESULTS / "pricing.csv", dtype={"commit": str})
+    rows = []
+    for player, name in (
+        ("tsucb", '`Agent([5, 8, 11, 14, 17])`, contexts `{"city": "city 7"}`'),
+        ("bayesianbandits", "bayesianbandits, told that a city earns about 1,000"),
+    ):
+        regret = results.regret[results.player == player]
+        rows.append([name, *(f"{x:,.0f}" for x in regret.agg(["mean", "min", "median", "max"]))])
+    command = "python benchmarks/pricing.py --runs 20 --peer PYTHON --out FILE.csv"
+    made = markdown(["", "mean", "least", "median", "most"], rows)
+    return f"{made}\n{measured(command, results)}"
+
+
+def scores(head: str, what: str, names: dict[str, str]) -> str:
+    """The mean score of every player of an example, with its standard error."""
+    results = pd.read_csv(RESULTS / "arms.csv", dtype={"commit": str}).set_index("name")
+    rows = []
+    for name, text in names.items():
+        value, error = results.value[name], results.error[name]
+        digits = 0 if value > 10 else 5 if error < 0.00005 else 4 if error < 0.0005 else 3
+        rows.append([text, f"{value:.{digits}f} ± {error:.{digits}f}"])
+    shown = results.loc[list(names)]
+    command = f"python benchmarks/arms.py {what} --runs {shown['count'].iloc[0]} --out FILE.csv"
+    return f"{markdown(['', head], rows)}\n{measured(command, shown)}"
+
+
+def arms_growth() -> str:
+    """Microseconds of decisions and lists by the number of arms, of features and of contexts."""
+    results = pd.read_csv(RESULTS / "arms.csv", dtype={"commit": str})
+    results = results[results.what == "growth"]
+    rows = [
+        [str(name), " · ".join(f"{int(r.count_):,}: {r.value:.3g}" for r in group.itertuples())]
+        for name, group in results.rename(columns={"count": "count_"}).groupby("name", sort=False)
+    ]
+    command = "python benchmarks/arms.py growth --out FILE.csv"
+    return f"{markdown(['', 'how many: µs'], rows, 2)}\n{measured(command, results)}"
+
+
+def agent_speed() -> str:
+    """Microseconds of a decision with its reward, and how many times as long VW takes."""
+    results = pd.read_csv(RESULTS / "agent-speed.csv", dtype={"commit": str})
+    spans = {
+        (r.name, r.times_that_of): f"{r.median:.1f} ({r.least:.1f} to {r.most:.1f})"
+        for r in results.fillna("").itertuples(index=False)
+    }
+    rivals = [
+        f"vowpalwabbit {name} (other)" for name in ("--epsilon 0.1", "--epsilon 0.1, as text")
+    ]
+    own = [name for name, other in spans if not other and not name.startswith("vowpalwabbit")]
+    rows = [[name, spans[name, ""], *(spans[rival, name] for rival in rivals)] for name in own]
+    rows.append(["Vowpal Wabbit, `--epsilon 0.1`: µs", "", *(spans[rival, ""] for rival in rivals)])
+    head = ["", "µs", "times as long, examples reused", "examples as text, as in its tutorials"]
+    command = "python benchmarks/agent.py --peers FOLDER --rounds 3 --out FILE.csv"
+    return f"{markdown(head, rows)}\n{measured(command, results)}"
+
+
+def cluster() -> str:
+    """How long Figure 1 takes on some cores, the longest tasks first."""
+    rows = []
+    for cores in (1, 2, 16, 64, 256):
+        spans = [time_span(makespan(cores, with_ids)) for with_ids in (True, False)]
+        rows.append([str(cores), *spans])
+    return markdown(["cores", "everything", "without IDS(1000)"], rows, 0)
 
 
 def new_arm() -> str:
@@ -715,6 +795,11 @@ TABLES: dict[str, Callable[[], str]] = (
             service_faults,
             service_sizes,
             few_arms,
+            waits,
+            pricing,
+            arms_growth,
+            agent_speed,
+            cluster,
             fixed_arms,
             intervals,
             intervals_clicks,
@@ -772,6 +857,38 @@ TABLES: dict[str, Callable[[], str]] = (
         ),
         "service-many": partial(service_speed, "10,000 loops, 10,000 connections"),
     }
+    | {
+        "arms-articles": partial(
+            scores,
+            "regret in 2,000 rounds",
+            "articles",
+            {
+                "articles, tsucb": "`tsucb.Agent()`",
+                "articles, bayesianbandits": "bayesianbandits, the notebook's hybrid model",
+            },
+        ),
+        "arms-news": partial(
+            scores,
+            "share of clicks",
+            "news",
+            {
+                "news, tsucb": "`tsucb.Agent()`",
+                "news, crossed": "… with user and time as one feature",
+                "news: share of clicks, without pairs": "… without pairs of user and time",
+                "news, vowpalwabbit": "Vowpal Wabbit, the tutorial's settings",
+            },
+        ),
+        "arms-pairs": partial(
+            scores,
+            "regret in 1,500 rounds",
+            "pairs",
+            {
+                f"effects that {do}: regret, {pairs}": f"effects that {do}, {pairs}"
+                for do in ("add up", "do not")
+                for pairs in ("with pairs", "without pairs")
+            },
+        ),
+    }
     | {name: partial(defaults, section) for name, section in defaults_report.SECTIONS.items()}
 )
 
@@ -828,6 +945,77 @@ def cost_of_ids(rival: str) -> str:
     return f"{ratio.min():.0f} to {ratio.max():.0f} times"
 
 
+def figure1_tasks(with_ids: bool) -> list[float]:
+    """Return the seconds of every task of Figure 1: the mean of its number of arms and policy."""
+    times = pd.read_csv(RESULTS / "figure1-times.csv")
+    times = times[with_ids | (times.policy != "IDS(1000)")]
+    return [r.seconds_sum / r.tasks for r in times.itertuples() for _ in range(r.tasks)]
+
+
+def makespan(cores: int, with_ids: bool) -> float:
+    """Return the seconds of Figure 1 if each task goes to the next free core, longest first."""
+    free = [0.0] * cores
+    for seconds in sorted(figure1_tasks(with_ids), reverse=True):
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def growth_of_agent(arms: int, features: int) -> str:
+    """Return the time of a decision of the agent with its update, by arms and features."""
+    table = pd.read_csv(RESULTS / "peers" / "peers.csv")
+    grown = table.measure.str.startswith("growth") & (table.policy == "Agent, TS-UCB(1)")
+    found = table[grown & (table.arms == arms) & (table.features == features)].value.iloc[0]
+    return f"{found:.3g} µs" if found < 1_000 else f"{found / 1_000:.2g} ms"
+
+
+def text_prior() -> str:
+    """Return the regret of TS-UCB(1) in per cent of TS's with the prior of the paper's text."""
+    cells = pd.read_csv(RESULTS / "figure1-text.csv")
+    cells = cells[cells.policy == "TS-UCB(1)"]
+    half = ((cells.ci95_high - cells.ci95_low) / 2).pow(2).sum() ** 0.5 / len(cells)
+    return f"{cells.percent_of_ts.mean():.1f} ± {half:.1f} %"
+
+
+def assistant(policy: str) -> str:
+    """Return what a policy earned in the worked example, in per cent of uniform choice."""
+    row = pd.read_csv(RESULTS / "agent.csv").set_index("policy").loc[policy]
+    return f"{row.percent_of_uniform:.1f} ± {row.se:.1f} %"
+
+
+def noisy(column: str) -> tuple[float, float]:
+    """Return the least and most of a column where noise is at least as large as the signal."""
+    table = pd.read_csv(RESULTS / "sparse-coverage.csv")
+    found = table[(table["columns"] == "apart") & (table.noise >= 1)][column]
+    return found.min(), found.max()
+
+
+def sparse_times(problem: str, player: str, rival: str) -> float:
+    """Return how many times as long as a rival a player takes on a problem."""
+    medians = pd.read_csv(RESULTS / "sparse.csv").groupby(["problem", "player"]).microseconds
+    times = medians.median()
+    return float(times[problem, player] / times[problem, rival])
+
+
+def sparse_share() -> str:
+    """Return the time with all pairs in per cent of SquareCB's, least and most."""
+    found = [
+        100 * sparse_times(problem, "tsucb, all pairs", "VW SquareCB, all pairs")
+        for problem in ("adult", "census", "made")
+    ]
+    return f"{min(found):.0f} to {max(found):.0f} %"
+
+
+def gain_with_heads() -> str:
+    """Return by how much TS-UCB cuts the regret of TS where heads make TS worse than others do."""
+    table = pd.read_csv(RESULTS / "posteriors.csv")
+    worst = table[table.policy == "TS"].groupby("dataset").regret_mean.idxmax()
+    where = table.loc[worst]
+    datasets = where.dataset[where.posterior == "bootstrapped heads"]
+    heads = (table.posterior == "bootstrapped heads") & table.dataset.isin(datasets)
+    cut = 100 - table[heads & (table.policy != "TS")].percent_of_ts
+    return f"{cut.min():.0f} to {cut.max():.0f} %"
+
+
 def table2_share(dataset: str, policy: str) -> float:
     """Return the regret of a policy in per cent of TS's, in Table 2."""
     table = pd.read_csv(RESULTS / "table2.csv").set_index(["dataset", "policy"])
@@ -880,6 +1068,28 @@ FIGURES: dict[str, Callable[[], str]] = {
     "exact-ids-5": lambda: difference("IDS(∞) − IDS(1000)", 5),
     "exact-ids-20": lambda: difference("IDS(∞) − IDS(1000)", 20),
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
+    "greedy-mushroom": lambda: f"{table2_share('mushroom', 'Greedy') / 100:.1f} times",
+    "text-prior": text_prior,
+    "assistant-tsucb": lambda: assistant("TS-UCB(100)"),
+    "assistant-ts": lambda: assistant("TS"),
+    "heads-gain": gain_with_heads,
+    "sparse-covers": lambda: "{:.0f} to {:.0f} %".format(*(100 * x for x in noisy("covered"))),
+    "sparse-errs": lambda: "{:.0f} to {:.0f} %".format(*(100 * x - 100 for x in noisy("error"))),
+    "sparse-share": sparse_share,
+    "sparse-census": lambda: (
+        f"{sparse_times('census', 'tsucb, default', 'tsucb, all pairs'):.1f} times"
+    ),
+    "sparse-made": lambda: (
+        f"{sparse_times('made', 'tsucb, default', 'tsucb, all pairs'):.0f} times"
+    ),
+    "cluster-tasks": lambda: f"{len(figure1_tasks(True)):,}",
+    "cluster-seconds": lambda: f"{sum(figure1_tasks(True)):,.0f} seconds",
+    "cluster-without": lambda: f"{sum(figure1_tasks(False)):,.0f} seconds",
+    "cluster-longest": lambda: f"{max(figure1_tasks(True)):.0f} seconds",
+}
+FIGURES |= {
+    f"agent-{arms}-{features}": partial(growth_of_agent, arms, features)
+    for arms, features in ((100, 20), (1_000, 20), (10_000, 20), (10, 100), (10, 1_000))
 }
 
 
