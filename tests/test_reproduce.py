@@ -37,7 +37,6 @@ from tsucb.paper.experiments.claims import (
     Interval,
     Percentages,
     both,
-    check_claims,
     count_below,
     interval,
     relative_regret,
@@ -584,20 +583,26 @@ def test_the_usual_ucb_of_a_model_is_the_papers():
 
 
 def test_a_check_without_what_it_needs_or_with_a_doubt_is_undecided():
-    def find(evidence):
-        return f"{evidence:.1f}", evidence > 1
+    def found(*policies):
+        def find(p):
+            means = [p.interval(policy).mean for policy in policies]
+            return f"{means[0]:.1f}", bool(means[0] > 1)
 
+        return find
+
+    percentages = Percentages(invented_rows({"TS": 100, "a": 2}), ["arms", "noise"])
     checks = [
-        Check("a is more", "> 1", "above 1", ("a",), find),
-        Check("b is more", "> 1", "above 1", ("a", "b", "c"), find),
-        Check("a is 2.5", "2.5", "above 1", ("a",), find, exact=True),
+        Check("a is more", "> 1", "above 1", found("a")),
+        Check("b is more", "> 1", "above 1", found("a", "b", "c")),
+        Check("a is 2.5", "2.5", "above 1", found("a"), exact=True),
     ]
-    claims = check_claims(checks, 2.0, {"a"}, lambda check: "too short" * check.exact)
-    assert claims == [
+    assert percentages.claims(checks, lambda check: "too short" * check.exact) == [
         Claim("a is more", "> 1", "2.0", "above 1", True),
         Claim("b is more", "> 1", "not measured: b, c", "above 1", None),
         Claim("a is 2.5", "2.5", "2.0; too short", "above 1", None),
     ]
+    [alone] = Percentages(invented_rows({"a": 2}), ["arms", "noise"]).claims(checks[:1])
+    assert (alone.measured, alone.agrees) == ("not measured: TS", None)
 
 
 def test_the_results_in_the_documentation_are_of_these_claims():

@@ -24,7 +24,6 @@ from tsucb.paper.experiments.claims import (
     Finding,
     Percentages,
     both,
-    check_claims,
     count_below,
     counting,
     exceeds_by,
@@ -55,7 +54,6 @@ INSTANCES = tuple((arms, noise) for arms in ARMS for noise in NOISES)
 POLICIES = (TS, ONE, HUNDRED, GREEDY, UCB, "IDS(1000)")
 FEATURES = 10
 IDS, GRID = "IDS", "IDS-grid"  # with any number of samples; GRID with the authors' grid search
-ALL_CELLS = "all 25 cells"
 NEAR = 1.0  # percentage points within which a figure of the paper comes out
 HALF, MANY = 60, 5  # "almost halves regret in many instances": at most 60 % in 5 cells
 WELL = 105  # "performs well compared to TS": at most 105 %
@@ -200,15 +198,16 @@ class Figure1(Experiment):
         names = {name: plain for plain, name in chosen.items()}
         kept = rows[rows.policy.isin(names)]
         percentages = Percentages(kept.assign(policy=kept.policy.map(names)), self.axes)
-        have = {*chosen, *[ALL_CELLS] * (len(self.instances) == len(INSTANCES))}
         searched = excess_checks(GRID, "IDS as the authors searched it") if GRID in chosen else []
 
-        def doubt(check: Check[Percentages]) -> str:
-            others = [chosen[kind] for kind in (IDS, GRID) if kind in check.needs]
+        def doubt(check: Check) -> str:
+            if len(self.instances) < len(INSTANCES):
+                return f"{len(self.instances)} of the 25 cells"
+            others = [chosen[kind] for kind in (IDS, GRID) if kind in percentages.asked]
             others = [name for name in others if not is_the_papers(name)]
             return f"with {others[0]}" if check.exact and others else ""
 
-        return check_claims([*CHECKS, *searched], percentages, have, doubt, (TS, ALL_CELLS))
+        return percentages.claims([*CHECKS, *searched], doubt)
 
 
 def plain_name(policy: str) -> str:
@@ -222,9 +221,7 @@ def is_the_papers(policy: str) -> bool:
     return plain_name(policy) == policy or policy.endswith("(1000)")
 
 
-def below_everywhere(
-    statement: str, paper: str, policy: str, bound: float = 100
-) -> Check[Percentages]:
+def below_everywhere(statement: str, paper: str, policy: str, bound: float = 100) -> Check:
     """Return the check that a policy's percentage is below the bound in all 25 cells."""
 
     def find(p: Percentages) -> Finding:
@@ -235,7 +232,7 @@ def below_everywhere(
         return f"{below} of 25 cells; highest {most}", count.is_above(len(INSTANCES))
 
     rule = f"{policy} below {bound:g} % in all 25 cells"
-    return Check(statement, paper, rule, (policy,), find)
+    return Check(statement, paper, rule, find)
 
 
 def better_of_both(p: Percentages) -> Floats:
@@ -281,7 +278,7 @@ def often_better_than_ids(p: Percentages) -> Finding:
     return text, both(interval(apart).is_below(0), count.is_above(OFTEN))
 
 
-def excess_checks(kind: str, words: str) -> list[Check[Percentages]]:
+def excess_checks(kind: str, words: str) -> list[Check]:
     """Return the checks of the excess regret of a kind of IDS."""
     sentence = f"On average, excess regret of {words} over"
     return [
@@ -290,7 +287,7 @@ def excess_checks(kind: str, words: str) -> list[Check[Percentages]]:
     ]
 
 
-CHECKS: list[Check[Percentages]] = [
+CHECKS: list[Check] = [
     *(
         below_everywhere(f"{name} outperforms TS across the board", "25 of 25 cells", name)
         for name in (ONE, HUNDRED)
@@ -299,14 +296,12 @@ CHECKS: list[Check[Percentages]] = [
         "TS-UCB almost halves regret in many instances",
         "many",
         f"at most {HALF} % of TS in at least {MANY} cells, with 1 or 100 samples",
-        (ONE, HUNDRED),
         counting(f"cells at {HALF} % or less", MANY, better_of_both, HALF),
     ),
     Check(
         "TS-UCB improves more on TS when σ is higher",
         "falls with σ",
         "less % of TS at the largest σ than at the smallest",
-        (HUNDRED,),
         improves_with_noise,
     ),
     *(
@@ -333,7 +328,6 @@ CHECKS: list[Check[Percentages]] = [
         "Most of the benefit is captured by a single sample",
         "96 % (from its means)",
         "more than half of the gain with 100",
-        (ONE, HUNDRED),
         single_sample_suffices,
     ),
     *(
@@ -341,7 +335,6 @@ CHECKS: list[Check[Percentages]] = [
             f"{name} is inconsistent relative to TS",
             "both sides of 100",
             "some cell below 100 %, another above",
-            (name,),
             partial(on_both_sides, name),
         )
         for name in (GREEDY, UCB)
@@ -350,7 +343,6 @@ CHECKS: list[Check[Percentages]] = [
         "Greedy outperforms TS, and is similar to TS-UCB, when there are few arms",
         "below 100, similar",
         f"K = 3: below 100 %, and within {SIMILAR} points of {HUNDRED}",
-        (GREEDY, HUNDRED),
         greedy_with_few_arms,
     ),
     mean_is_above("Greedy performs poorly when K is large", "above 100", GREEDY, arms=60),
@@ -371,7 +363,6 @@ CHECKS: list[Check[Percentages]] = [
         "TS-UCB performs as well as IDS, and often better",
         "often",
         f"no more regret over all cells, and less in at least {OFTEN} of them",
-        (HUNDRED, IDS),
         often_better_than_ids,
     ),
 ]

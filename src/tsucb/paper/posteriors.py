@@ -16,7 +16,7 @@ import pandas as pd
 from tsucb.checks import whole_number
 from tsucb.models import BootstrappedHeads, DeepEnsemble, LastLayerLaplace, NeuralLinear, Training
 from tsucb.pages.figures import Figure, legend_above, panel_for_each, style
-from tsucb.paper.experiments.claims import TS, Check, Claim, Finding, check_claims, relative_regret
+from tsucb.paper.experiments.claims import TS, Claim, Finding, relative_regret
 from tsucb.paper.experiments.experiment import Cell, Experiment, check_names, name_axes
 from tsucb.paper.table2 import RUNS, WHEEL, Table2, draw_interval, finish_panel, present
 
@@ -134,18 +134,24 @@ class Posteriors(Table2):
 
     def claims(self, rows: pd.DataFrame, summary: pd.DataFrame) -> list[Claim]:
         groups = {name: [name] for name in POSTERIORS} | {"every posterior": list(POSTERIORS)}
-        checks = [
-            Check(
-                f"{policy} improves upon TS with {name}",
-                "yes" if name == REFERENCE else "not in the paper",
-                "95 % interval below 100 on some dataset, and above 100 on none",
-                (TS, policy, *group),
-                partial(improves, policy, group),
-            )
-            for name, group in groups.items()
-            for policy in RIVALS
-        ]
-        return check_claims(checks, summary, {*self.policies, *self.posteriors})
+        claims = []
+        for name, group in groups.items():
+            for policy in RIVALS:
+                needs = dict.fromkeys((TS, policy, *group))
+                absent = [each for each in needs if each not in self.policies + self.posteriors]
+                measured, agrees = improves(policy, group, summary)
+                if absent:
+                    measured, agrees = f"not measured: {', '.join(absent)}", None
+                claims.append(
+                    Claim(
+                        f"{policy} improves upon TS with {name}",
+                        "yes" if name == REFERENCE else "not in the paper",
+                        measured,
+                        "95 % interval below 100 on some dataset, and above 100 on none",
+                        agrees,
+                    )
+                )
+        return claims
 
 
 def improves(policy: str, posteriors: list[str], summary: pd.DataFrame) -> Finding:

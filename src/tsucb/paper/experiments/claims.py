@@ -1,13 +1,13 @@
 """The sentences of a paper as checks, and the verdict of a measurement on each.
 
 A verdict is True (yes), False (no) or None (cannot tell). It is None wherever the 95 % interval of
-the measurement leaves both answers open, so a "yes" never comes from too few runs. Most checks are
-about `Percentages`: regret in per cent of that of Thompson sampling.
+the measurement leaves both answers open, so a "yes" never comes from too few runs. Checks are about
+`Percentages`: regret in per cent of that of Thompson sampling.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,6 @@ from scipy.special import stdtr, stdtrit
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.statistics import mean_interval, percent_of
 
-Evidence = TypeVar("Evidence")
 Verdict: TypeAlias = bool | None
 Finding: TypeAlias = tuple[str, Verdict]  # what was measured, in words, and the verdict
 TS = "TS"
@@ -81,57 +80,21 @@ class Claim(NamedTuple):
     agrees: Verdict
 
 
-class Check(NamedTuple, Generic[Evidence]):
+class Check(NamedTuple):
     """A sentence of the paper, its figure as printed, and how to decide on it from measurements.
 
     Parameters
     ----------
     rule : when the verdict is yes, in words
-    needs : names of the policies and of anything else that must have been measured
-    find : function from the experiment's evidence to a finding
+    find : function from the percentages of TS to a finding
     exact : whether the paper's figure itself must come out, not just an order or a sign
     """
 
     statement: str
     paper: str
     rule: str
-    needs: tuple[str, ...]
-    find: Callable[[Evidence], Finding]
+    find: "Callable[[Percentages], Finding]"
     exact: bool = False
-
-
-def check_claims(
-    checks: Iterable[Check[Evidence]],
-    evidence: Evidence,
-    have: Collection[str],
-    doubt: Callable[[Check[Evidence]], str] = lambda check: "",
-    needs: Sequence[str] = (),
-) -> list[Claim]:
-    """Return the claim of every check, in the order of the checks.
-
-    Parameters
-    ----------
-    evidence : passed to each check that has all it needs
-    have : what was measured; the verdict of a check that needs more is None
-    doubt : function that says why these measurements cannot decide a check, "" if they can
-    needs : what every check needs beside its own needs
-
-    >>> lower = Check("a is below b", "1 < 2", "a < b", ("a", "b"), lambda m: (str(m), m[0] < m[1]))
-    >>> [claim.agrees for claim in check_claims([lower], (3, 2), {"a", "b"})]
-    [False]
-    >>> check_claims([lower], (3, 2), {"a"})[0].measured
-    'not measured: b'
-    """
-    claims = []
-    for check in checks:
-        if missing := [name for name in dict.fromkeys([*needs, *check.needs]) if name not in have]:
-            measured, agrees = f"not measured: {', '.join(missing)}", None
-        else:
-            measured, agrees = check.find(evidence)
-            if reason := doubt(check):
-                measured, agrees = f"{measured}; {reason}", None
-        claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
-    return claims
 
 
 # Percentages of the regret of TS
@@ -191,22 +154,50 @@ class Percentages:
     """Regret in per cent of that of TS in every cell, each run paired with the run of TS.
 
     `rows` and `axes` are those of `add_percent`. `table` has a sorted line per cell
-    and a sorted column per policy and run.
+    and a sorted column per policy and run. `asked` has the names
+    that `of` was asked for, and whether they were measured.
     """
 
     def __init__(self, rows: pd.DataFrame, axes: Sequence[str]) -> None:
-        self.rows, index = rows, list(axes)
+        self.rows, index, self.asked = rows, list(axes), dict[str, bool]()
         table = add_percent(rows, index).pivot(
             index=index, columns=["policy", "run"], values="percent"
         )
         self.table = table.sort_index(axis=1)
 
     def of(self, policy: str, **where: Any) -> Floats:
-        """Return the percentages (cells, runs), of the cells whose columns have these values."""
+        """Return the percentages (cells, runs), of the cells whose columns have these values.
+
+        They are NaN if TS, the policy or such cells were not measured.
+        """
         chosen = np.ones(len(self.table), dtype=bool)
+        there = {name: name in self.table for name in (TS, policy)}
         for name, value in where.items():
-            chosen &= self.table.index.get_level_values(name) == value
+            here = self.table.index.get_level_values(name) == value
+            there[str(value)] = bool(here.any())
+            chosen &= here
+        self.asked |= there
+        if not all(there.values()):
+            return np.full((max(1, chosen.sum()), self.rows.run.nunique()), np.nan)
         return self.table[policy].to_numpy()[chosen]
+
+    def claims(
+        self, checks: Iterable[Check], doubt: Callable[[Check], str] = lambda check: ""
+    ) -> list[Claim]:
+        """Return the claim of every check, undecided if what it asks for was not measured.
+
+        `doubt` says why these measurements cannot decide a check, "" if they can.
+        """
+        claims = []
+        for check in checks:
+            self.asked.clear()
+            measured, agrees = check.find(self)
+            if absent := [name for name, there in self.asked.items() if not there]:
+                measured, agrees = f"not measured: {', '.join(absent)}", None
+            elif reason := doubt(check):
+                measured, agrees = f"{measured}; {reason}", None
+            claims.append(Claim(check.statement, check.paper, measured, check.rule, agrees))
+        return claims
 
     def interval(self, policy: str, **where: Any) -> Interval:
         """Return the mean over these cells, and its 95 % interval."""
@@ -253,7 +244,7 @@ def relative_regret(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
 
 def mean_is_above(
     statement: str, paper: str, policy: str, bound: float = 100, **where: Any
-) -> Check[Percentages]:
+) -> Check:
     """Return the check that the policy's mean over these cells is above the bound."""
 
     def find(p: Percentages) -> Finding:
@@ -261,13 +252,12 @@ def mean_is_above(
         return str(found), found.is_above(bound)
 
     places = "".join(f", {name} = {value}" for name, value in where.items())
-    needs = (policy, *(value for value in where.values() if isinstance(value, str)))
-    return Check(statement, paper, f"{policy} above {bound:g} %{places}", needs, find)
+    return Check(statement, paper, f"{policy} above {bound:g} %{places}", find)
 
 
 def mean_is_near(
     statement: str, paper: str, policy: str, target: float, points: float, exact: bool = False
-) -> Check[Percentages]:
+) -> Check:
     """Return the check that the policy's mean over all cells is near a target."""
 
     def find(p: Percentages) -> Finding:
@@ -275,12 +265,10 @@ def mean_is_near(
         return str(found), found.is_near(target, points)
 
     rule = f"{policy} within {points:g} points of {target:g} %"
-    return Check(statement, paper, rule, (policy,), find, exact)
+    return Check(statement, paper, rule, find, exact)
 
 
-def exceeds_by(
-    statement: str, policy: str, other: str, percent: float, points: float
-) -> Check[Percentages]:
+def exceeds_by(statement: str, policy: str, other: str, percent: float, points: float) -> Check:
     """Return the check that a policy's regret exceeds another's by the paper's percentage.
 
     Like all of the paper's figures, the excess is the mean of the ratios of paired runs.
@@ -291,13 +279,13 @@ def exceeds_by(
         return f"{excess.mean:+.1f} ± {excess.half_width:.1f} %", excess.is_near(percent, points)
 
     rule = f"within {points:g} point{'s' * (points != 1)} of {percent:+g} %"
-    return Check(statement, f"+{percent} %", rule, (policy, other), find, exact=True)
+    return Check(statement, f"+{percent} %", rule, find, exact=True)
 
 
 def lower_in(
     statement: str, paper: str, least: int | None, cells: str, policy: str,
     others: Sequence[str] = (TS,),
-) -> Check[Percentages]:  # fmt: skip
+) -> Check:  # fmt: skip
     """Return the check that a policy has less regret than all others in at least `least` cells.
 
     `least` is None for more than half of the cells; `cells` is the word for them in the rule.
@@ -305,7 +293,7 @@ def lower_in(
     number = "more than half of the" if least is None else f"at least {least}"
     rule = f"less regret than {' and '.join(others)} in {number} {cells}"
     find = counting(cells, least, lambda p: p.margin(policy, others))
-    return Check(statement, paper, rule, (policy, *others), find)
+    return Check(statement, paper, rule, find)
 
 
 def counting(
