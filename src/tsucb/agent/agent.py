@@ -9,8 +9,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
+from itertools import islice, starmap
 from numbers import Real
+from operator import call
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from tsucb.agent.decision_log import DecisionLog
 from tsucb.agent.guard import AGENTS, Guard, at_once
 from tsucb.agent.knowledge import plain_name
 from tsucb.agent.learner import Learner
-from tsucb.agent.machine import CLOSED, DECISIONS, NOT_FINITE, OBSERVED
+from tsucb.agent.machine import CLOSED, COUNTED, DECISIONS, NOT_FINITE, OBSERVED, decision_id
 from tsucb.agent.open_decisions import OpenBatch, OpenDecisions, arms_and_rows, split_rows
 from tsucb.checks import shown, whole_number
-from tsucb.contexts.readers import NOTHING_READ, Arm, Context, narrow_rows
+from tsucb.contexts.readers import NOTHING_READ, Arm, Context
 from tsucb.contexts.values import kind_of, rows_of
 from tsucb.display import html_table
 from tsucb.models.change import NoticedChange
@@ -360,26 +361,25 @@ class Agent:
         if type(now) is not float or now - now != 0.0:
             now = check_time(now)
         with self._guard.alone():
-            known = learner.known
-            if not known.ready:
-                known = learner.prepared()
             if open.batches:
                 open.unfold()
             if question is None:
-                offer, machine = known.everyone or known.all_arms(), known.machine
-                place, number, checksum, seen = machine.decide(x, offer.columns, True)
-                if place == NOT_FINITE:
-                    check_finite(context, known.model.largest)
-                id, arm = f"{number}-{checksum:x}", offer.names[place]
-                decision = Decision(id, arm, offer, seen, machine.belief, now)
+                known = learner.known if learner.known.ready else learner.prepared()
+                offer = known.everyone or known.all_arms()
             else:
                 known, offer, values, reading = learner.resolve(question)
                 x = values.tobytes()
-                place, decision = learner.chosen(known, offer, x)
-                number, id = learner.commit(known, offer, reading, x, [place])
-                decision.id, decision.time, arm = id, now, decision.arm
+            machine = known.machine
+            place, number, checksum, seen = machine.decide(x, offer.columns, question is None)
+            if place == NOT_FINITE:
+                check_finite(context, known.model.largest)
+            if question is not None:
+                learner.adopt(reading, known)
+                number, checksum = learner.count_used(known, offer, x, [place])
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
+            id, arm = f"{number}-{checksum:x}", offer.names[place]
+            decision = Decision(id, arm, offer, seen, machine.belief, now)
             if len(open) < open.limit:
                 open[id] = number, now, arm, x
             else:
@@ -415,8 +415,9 @@ class Agent:
             known, offer, values, reading = learner.resolve(question)
             x = values.tobytes()
             ranking = learner.ranked(known, offer, values, length)
-            number, ranking.id = learner.commit(known, offer, reading, x, ranking.places)
-            ranking.time = now
+            learner.adopt(reading, known)
+            number, checksum = learner.count_used(known, offer, x, ranking.places)
+            ranking.id, ranking.time = decision_id(number, checksum), now
             each = np.broadcast_to(values, (length, *values.shape))
             rows = tuple(split_rows(learner.rows_of(each, ranking.places)))
             self._open.add({ranking.id: (number, now, ranking.arms, rows)})
@@ -461,15 +462,11 @@ class Agent:
                 decisions.numbers, decisions.checksums, now, offer.names, decisions.places,
                 learner.rows_of(values, decisions.places),
             )  # fmt: skip
-            entries = self._open.entries_of(batch)
             if learner.coming:
                 some = np.unique(decisions.places).tolist()
                 learner.use(known, [offer.names[i] for i in some], offer.columns[some])
             known.machine.take_counts(counts)
-            if entries is None:
-                self._open.batches = [*self._open.batches, batch]
-            else:
-                self._open.add(entries)
+            self._open.add_batch(batch)
         if self._log is not None:
             self._log.decided(decisions, [_context_to_log(x, arms) for x in rows_of(contexts)])
         return decisions
@@ -546,25 +543,14 @@ class Agent:
         if not isinstance(id, str):
             raise TypeError(f"an id is a string, not {shown(id)}")
         now, learner = self._now() if time is None else check_time(time), self._learner
-        reading = learner.read_one(context, arm, features)
+        question = learner.ask_one(context, arm, features)
         with self._guard.alone():
             self._open.unfold()
             if id in self._open:
                 raise ValueError(f"a decision {shown(id)} is open already; give another id")
-            column, row = self._place_one(reading, context, arm, features)
+            column, row = learner.accept_one(question, arm)
             number, _ = learner.known.machine.count(row, np.array([column]))
             self._open.add({id: (number, now, plain_name(arm), row)})
-
-    def _place_one(
-        self, reading: Any, context: Context, arm: Arm, features: Any
-    ) -> tuple[int, bytes]:
-        """Accept the context of one arm; return the arm's column and the row."""
-        learner = self._learner
-        if not learner.reader.is_current(reading):
-            reading = learner.read_one(context, arm, features)
-        known, column = learner.column_of(learner.widened(reading), arm)
-        learner.adopt(reading, known)
-        return column, narrow_rows(reading).tobytes()
 
     # Learning
 
@@ -588,24 +574,34 @@ class Agent:
         # Checking whether a float is a mapping takes long.
         several = type(reward) is not float and isinstance(reward, _SEVERAL)
         value: Any = reward if several else self._learner.check_reward(reward)
-        open = self._open
+        learner, open = self._learner, self._open
         with self._guard.alone():
-            if not self._learner.known.ready:
-                self._learner.prepared()
+            known = learner.known if learner.known.ready else learner.prepared()
             if open.batches:
                 open.unfold()
-            decision = (type(id) is str and open.get(id)) or open.find(id)
-            if type(decision[2]) is tuple:
-                value = self._rewards_of(id, decision[2], reward)
+            decision: Any = (type(id) is str and open.get(id)) or open.find(id)
+            number, _, arm, row = decision
+            if type(arm) is tuple:
+                value = self._rewards_of(id, arm, reward)
                 learned = open.settle([id], value) > 0
             elif several:
                 raise TypeError(
                     f"decision {shown(id)} is of one arm; give one reward, not {shown(reward)}"
                 )
+            elif known.is_current(arm, number) and known.machine.learns_at_once:
+                if learner.coming:
+                    known.arms.move_to_end(arm)
+                learn, known.ready, learned = known.machine.learn, False, True
+                # `at_once`, written out as it is called most.
+                both = (learn, row, known.arms[arm], COUNTED, value), (open.pop, id)
+                due, _ = starmap(call, both)
+                known.ready = not due
+                if due:
+                    learner.prepared()
             else:
-                learned = open.reward(id, decision, value)
+                learned = open.settle([id], [value]) > 0
         if self._log is not None:
-            ids = ids_in_log(id, decision[2])
+            ids = ids_in_log(id, arm)
             places = zip(ids, value if several else [value], strict=True)
             self._log.closed({id: x for id, x in places if not math.isnan(x)}, self._now())
         return learned
@@ -653,18 +649,18 @@ class Agent:
         """
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise TypeError(f"give a list of ids, not {shown(ids)}; reward takes one id")
-        batch = ids if isinstance(ids, DecisionBatch) else None
+        batch, open = (ids if isinstance(ids, DecisionBatch) else None), self._open
         listed: Any = ids if batch is not None else list(ids)
         values = self._learner.check_rewards(rewards)
         if values.size != len(listed):
             raise ValueError(f"{len(listed)} ids and {values.size} rewards do not match")
         self._learner.compile_ahead(NOTHING_READ, "learn_rows")
         with self._guard.alone():
-            whole = None if batch is None else self._open.find_batch(batch.numbers)
-            if whole is not None:
-                learned = self._open.settle_batch(whole, values)
+            whole = [each for each in open.batches if batch and each.numbers is batch.numbers]
+            if whole:
+                learned = open.settle_batch(whole[0], values)
             else:
-                learned = self._open.settle_each(listed if batch is None else batch.ids, values)
+                learned = open.settle_each(listed if batch is None else batch.ids, values)
         if self._log is not None:
             closed = listed if batch is None else batch.ids
             self._log.closed(dict(zip(closed, values.tolist(), strict=True)), self._now())
@@ -732,9 +728,9 @@ class Agent:
         >>> agent.update({"age": 31}, "red", 1.0)
         """
         learner = self._learner
-        value, reading = learner.check_reward(reward), learner.read_one(context, arm, features)
+        value, question = learner.check_reward(reward), learner.ask_one(context, arm, features)
         with self._guard.alone():
-            column, row = self._place_one(reading, context, arm, features)
+            column, row = learner.accept_one(question, arm)
             learner.learn_row(column, row, value, OBSERVED)
 
     def fit(
@@ -781,7 +777,7 @@ class Agent:
         if cluster is not None:
             raise TypeError("a cluster reads files; give the path of a folder of Parquet files")
         observations = histories.observations(learner, history, **columns)
-        learner.compile_ahead(observations.reading, "learn_rows")
+        learner.compile_ahead(observations.question.reading, "learn_rows")
         with self._guard.alone():
             histories.fit(learner, observations)
 

@@ -29,7 +29,7 @@ from tsucb.agent.machine import (
     write_ids,
     write_reason,
 )
-from tsucb.checks import SMALLEST, flush_tiny
+from tsucb.checks import flush_tiny
 from tsucb.compiler import compiled, offers
 from tsucb.compiler.lent import borrowed
 from tsucb.compiler.memory import Kept
@@ -102,7 +102,7 @@ class DecisionBatch(Sequence[Decision]):
     def probabilities(self) -> Floats:
         """(N,) the probability with which each arm was chosen; NaN where it is not known."""
         if self._beliefs:
-            return np.array([known_probability(decision) for decision in self])
+            return np.array([decision.probability for decision in self])
         share = share_of_floor(self._offer.policy)
         first_pulls = self._favourites < 0
         hit = self.places == np.where(first_pulls, -1 - self._favourites, self._favourites)
@@ -151,14 +151,6 @@ class DecisionBatch(Sequence[Decision]):
 
         columns = {"id": self.ids, "arm": self.arms, "probability": self.probabilities}
         return pd.DataFrame(columns)
-
-
-def known_probability(decision: Decision) -> float:
-    """Return the probability of a decision; NaN if it is not known."""
-    try:
-        return decision.probability
-    except ValueError:
-        return float("nan")
 
 
 def decide_many(
@@ -216,7 +208,7 @@ def _decide_compiled(
         some = np.ascontiguousarray(contexts[part])
         arguments = some, columns, places[part], checksums[part], aside
         if predicts:
-            piece = model.predictions(known.state, flushed_rows(some), columns)
+            piece = model.predictions(known.state, flush_tiny(some), columns)
             machine.choose_rows(*arguments, seen[part], *piece)
             moments.pieces += [piece] if kept else []
             favourites[part] = seen[part][:, 1]
@@ -225,21 +217,6 @@ def _decide_compiled(
             machine.decide_rows(*arguments, room)
             favourites[part] = favourites_of(room)
     return (moments if predicts else seen) if kept else None
-
-
-def flushed_rows(rows: Floats) -> Floats:
-    """Return `flush_tiny` of a matrix stored by rows, or the matrix itself if that is equal."""
-    tiny: bool = any_tiny(rows.reshape(-1))
-    return np.asarray(flush_tiny(rows)) if tiny else rows
-
-
-@compiled
-def any_tiny(values):  # type: ignore[no-untyped-def]
-    """Return whether `flush_tiny` would change anything."""
-    count = 0
-    for i in range(values.size):
-        count += (abs(values[i]) < SMALLEST) & (values[i] != 0.0)
-    return count > 0
 
 
 # Many parameters, because compiled code is given every array that it reads or writes.

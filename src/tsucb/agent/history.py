@@ -3,17 +3,18 @@
 import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tsucb.agent.knowledge import known_name, plain_name
+from tsucb.agent.knowledge import plain_name
 from tsucb.agent.learner import Learner, Lesson
 from tsucb.agent.machine import OBSERVED
 from tsucb.agent.merging import merge
 from tsucb.checks import shown
-from tsucb.contexts.readers import Arm, Reading, narrow_rows
+from tsucb.contexts.readers import Arm, ReadQuestion, narrow_rows
 from tsucb.extras import require
 from tsucb.logs.parquet import open_parquet, read_errors
 from tsucb.numeric.arrays import Floats
@@ -25,13 +26,11 @@ ROWS = 50_000  # rows of a file that are read at a time
 
 
 class History(NamedTuple):
-    """A checked history: contexts and features of arms as given, and their reading."""
+    """A checked history, and what reads its contexts."""
 
-    contexts: Any
-    features: Any
+    question: ReadQuestion
     arms: list[Arm]
     rewards: Floats
-    reading: Reading
 
 
 def observations(
@@ -63,13 +62,14 @@ def observations(
         learner.name_of(name)
     if given is None and learner.described:
         given = [learner.described.get(name) for name in names]
-    reading = reader.read_history(contexts, given, len(names))
+    read = partial(reader.read_history, contexts, given, len(names))
+    reading = read()
     if not len(names) == len(values) == len(reading.x):
         raise ValueError(
             f"{len(reading.x)} contexts, {len(names)} arms and {len(values)} rewards do not "
             "match; give one of each per observation"
         )
-    return History(contexts, given, list(map(plain_name, names)), values, reading)
+    return History(ReadQuestion(read, reading), list(map(plain_name, names)), values)
 
 
 def distinct(names: list[Any]) -> Iterable[Any]:
@@ -82,18 +82,14 @@ def distinct(names: list[Any]) -> Iterable[Any]:
 
 def fit(learner: Learner, history: History) -> None:
     """Learn from observations in their order: into a copy, which one assignment adopts."""
-    contexts, features, names, rewards, reading = history
-    if not learner.reader.is_current(reading):
-        reading = learner.reader.read_history(contexts, features, len(names))
+    question, names, rewards = history
+    reading = learner.reader.current(question)
     known = learner.widened(reading).copied()
     rows = narrow_rows(reading).reshape(len(names), -1 if names else 0)
     most = max(learner.most_arms // 2, 1) if learner.coming else None
     for piece in parts(names, most):
         some = tuple(dict.fromkeys(names[piece]))
-        if learner.coming:
-            known, places = learner.admitted(known, some)
-        else:
-            places = known.offer([known_name(name, known.arms) for name in some]).columns
+        known, places = learner.columns_of(known, some)
         column = dict(zip(some, places.tolist(), strict=True))
         columns = np.array([column[name] for name in names[piece]], dtype=np.int64)
         values, ends = rows[piece].ravel(), rows.shape[1] * np.arange(1, columns.size + 1)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsucb.agent.guard import Change
 from tsucb.agent.machine import DECISIONS, DUE, Books
 from tsucb.checks import MOST, shown
 from tsucb.contexts.readers import Arm, widths_of
@@ -79,7 +78,7 @@ class Knowledge:
         self.books, self.born, self.free = books, dict(born or {}), dict.fromkeys(free)
         self.everyone: Offer | None = None  # all arms, once `all_arms` was called
         self.widths = widths_of(model)  # of a context, and of an arm's features
-        self.width = sum(model.context_shape(1)[-1:])  # of a row
+        self.width = sum(self.widths)  # of a row
         # Changes of rewards that the model noticed, if it does, with the names of the arms.
         names: dict[int | None, Any] = {None: None} | {n: name for name, n in self.arms.items()}
         self.noticed = tuple(
@@ -139,17 +138,6 @@ class Knowledge:
         return name in self.arms and self.born.get(name, 0) < number
 
     # Columns
-
-    def admission(self, name: Arm, column: int) -> list[Change]:
-        """Return the changes that give a free column to an arm that came with a decision."""
-        self.everyone = None
-        changes: list[Change] = [
-            (self.arms.__setitem__, name, column),
-            (self.free.pop, column),
-        ]
-        if made := int(self.books.counts[DECISIONS]):
-            changes.append((self.born.__setitem__, name, made))
-        return changes
 
     def with_room(self, arms: int) -> "Knowledge":
         """Return another with at least this many free columns, and at least half as many again."""

@@ -20,6 +20,7 @@ the rows of an arm that it removes, in case it adds another arm of the same name
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,13 +32,13 @@ from tsucb.agent.guard import Change, at_once
 from tsucb.agent.knowledge import Knowledge, Offer, known_name, plain_name, token_of
 from tsucb.agent.machine import (
     COUNTED,
+    DECISIONS,
     DUE,
     LONG,
     NOT_SPLIT,
     RETURNED,
     Machine,
     PlainMachine,
-    decision_id,
     make_machine,
     split_of,
 )
@@ -61,10 +62,12 @@ from tsucb.contexts.readers import (
     Offered,
     Reader,
     Reading,
+    ReadQuestion,
     laid_out_for,
     make_reader,
     narrow_rows,
     wanted_width,
+    widths_of,
 )
 from tsucb.extras import require
 from tsucb.models.forgetting import Forgetting
@@ -79,15 +82,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tsucb.agent.snapshot import Held
-
-
-class ReadQuestion(NamedTuple):
-    """A context, or several if `many`, with the arms that are offered and their reading."""
-
-    context: Context
-    offered: Offered
-    reading: Reading
-    many: bool
 
 
 class Lesson(NamedTuple):
@@ -358,7 +352,15 @@ class Learner:
         excess = len(known.arms) + min(admitted, len(new)) - self.most_arms
         unoffered = len(known.arms) + len(new) - len(names)
         if new and (len(columns) < len(new) or (excess > 0 and unoffered > 0)):
-            known = self._roomier(known.changed(), names, len(new), excess)
+            known = known.changed()
+            for name in names:  # arms that are offered stay
+                if name in known.arms:
+                    known.arms.move_to_end(name)
+            if excess > 0 and unoffered > 0:  # the longest unused arms leave
+                leaving = min(max(excess, unoffered // 10), unoffered)
+                known = known.with_arms(dict(list(known.arms.items())[leaving:]))
+            if len(known.free) < len(new):
+                known = known.with_room(len(new))
             columns = list(islice(reversed(known.free), len(new)))
         places = dict(zip(new, columns, strict=True))
         for name, column in places.items():
@@ -366,21 +368,11 @@ class Learner:
         columns = [places[name] if name in places else known.arms[name] for name in names]
         return known, Offer(names, np.array(columns, dtype=np.int64), known.policy)
 
-    def _roomier(
-        self, known: Knowledge, names: tuple[Arm, ...], new: int, excess: int
-    ) -> Knowledge:
-        """Return knowledge with free columns for new arms; the longest unused arms may leave."""
-        for name in names:  # arms that are offered stay
-            if name in known.arms:
-                known.arms.move_to_end(name)
-        spare = len(known.arms) - (len(names) - new)
-        if excess > 0 and spare > 0:
-            leaving = min(max(excess, spare // 10), spare)
-            known = known.with_arms(dict(list(known.arms.items())[leaving:]))
-        return known if len(known.free) >= new else known.with_room(new)
-
-    def admitted(self, known: Knowledge, names: tuple[Arm, ...]) -> tuple[Knowledge, Integers]:
-        """Return the columns of arms that come with the decisions; admit new arms."""
+    def columns_of(self, known: Knowledge, arms: Sequence[Arm]) -> tuple[Knowledge, Integers]:
+        """Return the columns of arms, which must be listed or may come; admit new ones."""
+        names = tuple(map(self.name_of, arms))
+        if not self.coming:
+            return known, known.offer(names).columns
         known, offer = self._with_strangers(known, names, len(names))
         self.use(known, names, offer.columns)
         return known, offer.columns
@@ -388,19 +380,15 @@ class Learner:
     def use(self, known: Knowledge, names: Iterable[Arm], columns: Integers) -> None:
         """Note that arms that come with the decisions are used now, and admit new ones."""
         changes: list[Change] = []
+        made = int(known.books.counts[DECISIONS])
         for name, column in zip(names, columns.tolist(), strict=True):
             if name not in known.arms:
-                changes += known.admission(name, column)
+                known.everyone = None
+                changes += (known.arms.__setitem__, name, column), (known.free.pop, column)
+                if made:
+                    changes.append((known.born.__setitem__, name, made))
             changes.append((known.arms.move_to_end, name))
         at_once(*changes)
-
-    def column_of(self, known: Knowledge, arm: Arm) -> tuple[Knowledge, int]:
-        """Return the column of an arm; admit it if it is new and may come."""
-        name = self.name_of(arm)
-        if not self.coming:
-            return known, known.arms[name]
-        known, columns = self.admitted(known, (name,))
-        return known, int(columns[0])
 
     # Deciding
 
@@ -413,15 +401,14 @@ class Learner:
         It may compile code, which takes long, and needs no lock. `uses` is the function of the
         machine that will decide.
         """
-        offered = self.offered(arms)
-        reading = self._read(context, offered, learn, many)
+        offered, reader = self.offered(arms), self.reader
+        read = (
+            partial(reader.read_many, context, offered) if many
+            else partial(reader.read, context, offered, learn)
+        )  # fmt: skip
+        reading = read()
         self.compile_ahead(reading, uses, many=many)
-        return ReadQuestion(context, offered, reading, many)
-
-    def _read(self, context: Context, offered: Offered, learn: bool, many: bool) -> Reading:
-        if many:
-            return self.reader.read_many(context, offered)
-        return self.reader.read(context, offered, learn)
+        return ReadQuestion(read, reading, offered)
 
     def resolve(self, question: ReadQuestion) -> tuple[Knowledge, Offer, Floats, Reading]:
         """Return the knowledge, offer, context and reading to answer a question with.
@@ -429,9 +416,7 @@ class Learner:
         Nothing has changed: `adopt` accepts the knowledge, which is as wide as the context and has
         columns for new arms, and the reading.
         """
-        context, offered, reading, many = question
-        if not self.reader.is_current(reading):
-            reading = self._read(context, offered, True, many)
+        reading, offered = self.reader.current(question), question.offered
         known, x = self.prepared(), reading.x
         if offered is NOBODY and x.shape == (known.width,) and known.arms:
             return known, known.all_arms(), x, reading
@@ -439,22 +424,14 @@ class Learner:
         self.machine_for(known)
         return known, offer, laid_out_for(reading, known.model), reading
 
-    def commit(
-        self, known: Knowledge, offer: Offer, reading: Reading, x: bytes, places: Sequence[int]
-    ) -> tuple[int, str]:
-        """Accept a resolved question and count decisions for it; return the last number and id."""
-        self.adopt(reading, known)
+    def count_used(
+        self, known: Knowledge, offer: Offer, x: bytes, places: Sequence[int]
+    ) -> tuple[int, int]:
+        """Count decisions for some places of an offer; return the last number and checksum."""
         columns = offer.columns[list(places)]
         if self.coming:
             self.use(known, [offer.names[place] for place in places], columns)
-        number, checksum = known.machine.count(x, columns)
-        return number, decision_id(number, checksum)
-
-    def chosen(self, known: Knowledge, offer: Offer, x: bytes) -> tuple[int, Decision]:
-        """Choose among the arms offered; return the arm's place and a decision without an id."""
-        machine = known.machine
-        place, _, _, seen = machine.decide(x, offer.columns, False)
-        return place, Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
+        return known.machine.count(x, columns)  # type: ignore[no-any-return]
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
         """Choose an arm; count and learn nothing. The decision has no id."""
@@ -463,7 +440,9 @@ class Learner:
     def answer(self, question: ReadQuestion) -> Decision:
         """Choose an arm for a context that was read without learning; see `decide`."""
         known, offer, values, _ = self.resolve(question)
-        return self.chosen(known, offer, values.tobytes())[1]
+        machine = known.machine
+        place, _, _, seen = machine.decide(values.tobytes(), offer.columns, False)
+        return Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
         """Choose a list of k different arms; count and learn nothing. The list has no id."""
@@ -555,17 +534,25 @@ class Learner:
 
     def read(self, context: Context, arm: Arm, features: Any = None) -> bytes:
         """Return the row of one arm as bytes; learn the columns that it needs."""
-        reading = self.read_one(context, arm, features)
+        reading = self.ask_one(context, arm, features).reading
         self.adopt(reading, self.widened(reading))
         return narrow_rows(reading).tobytes()
 
-    def read_one(self, context: Context, arm: Arm, features: Any) -> Reading:
+    def ask_one(self, context: Context, arm: Arm, features: Any) -> ReadQuestion:
         """Read the context of one arm, which must be listed or may come; nothing has changed."""
         name = self.name_of(arm)
         given = self.described.get(name) if features is None else features
-        reading = self.reader.read_one(context, given)
+        read = partial(self.reader.read_one, context, given)
+        reading = read()
         self.compile_ahead(reading, "count", "learn")
-        return reading
+        return ReadQuestion(read, reading)
+
+    def accept_one(self, question: ReadQuestion, arm: Arm) -> tuple[int, bytes]:
+        """Accept the context of one arm; return the arm's column and the row."""
+        reading = self.reader.current(question)
+        known, (column,) = self.columns_of(self.widened(reading), [arm])
+        self.adopt(reading, known)
+        return int(column), narrow_rows(reading).tobytes()
 
     def read_many(self, contexts: Any) -> Floats:
         """Return contexts (a list, matrix or table) as a matrix; learn the columns they need."""
@@ -575,8 +562,8 @@ class Learner:
 
     def count(self, arm: Arm) -> None:
         """Count a decision for an arm."""
-        self.known, column = self.column_of(self.prepared(), arm)
-        self.prepared().machine.count(b"", np.array([column]))
+        self.known, columns = self.columns_of(self.prepared(), [arm])
+        self.prepared().machine.count(b"", columns)
 
     def learn(self, arm: Arm, row: bytes, reward: float) -> bool:
         """Learn the reward of a counted decision; return False if the arm has left."""
@@ -590,8 +577,8 @@ class Learner:
         kind = COUNTED if arm in known.arms else RETURNED
         if not self.coming and kind == RETURNED:
             return False
-        self.known, column = self.column_of(known, arm)
-        self.learn_row(column, row, value, kind)
+        self.known, (column,) = self.columns_of(known, [arm])
+        self.learn_row(int(column), row, value, kind)
         return True
 
     def learn_row(self, column: int, row: bytes, reward: float, kind: int) -> None:
@@ -601,10 +588,8 @@ class Learner:
             self.learn_rows(Lesson.of([row], [column], [kind], [reward]))
             return
         known.ready = False
-        if known.machine.learn(row, column, kind, reward):
-            self.prepared()
-        else:
-            known.ready = True
+        known.ready = not known.machine.learn(row, column, kind, reward)
+        self.prepared()
 
     def learn_rows(self, lesson: Lesson, *changes: Change) -> int:
         """Learn rewards together with further changes, `at_once`; return how many were learned."""
@@ -695,7 +680,7 @@ def check_rows(rows: list[bytes], model: Model) -> None:
     if (lengths % 8).any():
         raise ValueError("rows that are no numbers")
     lengths //= 8
-    values, width, split = np.frombuffer(b"".join(rows)), model_width(model), split_of(model)
+    values, width, split = np.frombuffer(b"".join(rows)), sum(widths_of(model)), split_of(model)
     if split != NOT_SPLIT:  # the first number is the number of the context's columns
         if (lengths < 1).any():
             raise ValueError("rows of the wrong length")
@@ -708,8 +693,3 @@ def check_rows(rows: list[bytes], model: Model) -> None:
     if (lengths > width).any():
         raise ValueError("rows of the wrong length")
     check_finite(values, float(model.largest))
-
-
-def model_width(model: Model) -> int:
-    """Return the number of columns of a row."""
-    return sum(model.context_shape(1)[-1:])

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import chain, islice, repeat, starmap
-from operator import call
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -99,18 +98,15 @@ class OpenDecisions(dict[str, OpenDecision]):
         oldest = islice(chain(self, entries), excess)
         at_once((self.update, entries), *[(self.pop, id) for id in oldest])
 
-    def entries_of(self, batch: OpenBatch) -> dict[str, OpenDecision] | None:
-        """Return the entries to add for a batch, or None if it can be kept as arrays."""
+    def add_batch(self, batch: OpenBatch) -> None:
+        """Open the decisions of a batch: as arrays while there is room, else with entries."""
         size = batch.places.size
         room = len(self.batches) < MOST_BATCHES and self.count() + size <= self.limit
         if room and size and not self.learner.coming:
-            return None
-        self.unfold()
-        return batch.entries()
-
-    def find_batch(self, numbers: Integers) -> OpenBatch | None:
-        """Return the batch whose numbers are this array, or None if it has entries."""
-        return next((batch for batch in self.batches if batch.numbers is numbers), None)
+            self.batches = [*self.batches, batch]
+        else:
+            self.unfold()
+            self.add(batch.entries())
 
     def count(self) -> int:
         """Return how many decisions are open."""
@@ -138,25 +134,6 @@ class OpenDecisions(dict[str, OpenDecision]):
         if ids is None:
             return self.places(self) + self.count() - len(self)
         return sum(len(arms_and_rows(self[id])[0]) for id in ids)
-
-    def reward(self, id: str, decision: OpenDecision, reward: float) -> bool:
-        """Learn the reward of a decision of one arm and close it; False if its arm has left."""
-        known, number, arm = self.learner.known, decision[0], decision[2]
-        machine, column = known.machine, known.arms.get(arm, -1)  # type: ignore[arg-type]
-        current = column >= 0 and (not known.born or known.born.get(arm, 0) < number)  # type: ignore[arg-type]
-        if not current or not machine.learns_at_once:
-            return self.settle([id], [reward]) > 0
-        if self.learner.coming:
-            known.arms.move_to_end(arm)  # type: ignore[arg-type]
-        known.ready = False
-        # `at_once`, written out as it is called most.
-        learned = (machine.learn, decision[3], column, COUNTED, reward), (self.pop, id)
-        due, _ = starmap(call, learned)
-        if due:
-            self.learner.prepared()
-        else:
-            known.ready = True
-        return True
 
     def close(self, ids: Iterable[str], reward: float | None = None) -> None:
         """Close decisions with the same reward for each place, or none; no arm comes back."""
@@ -191,7 +168,7 @@ class OpenDecisions(dict[str, OpenDecision]):
             current += [known.is_current(name, self[id][0]) for name in names]
         returning = returning and learner.coming
         if returning and arms:
-            learner.known, _ = learner.admitted(known, tuple(dict.fromkeys(arms)))
+            learner.known, _ = learner.columns_of(known, list(dict.fromkeys(arms)))
             known = learner.prepared()
         columns = [
             known.arms[arm] if here or returning else -1

@@ -12,13 +12,13 @@ import numpy as np
 from tsucb import models, policies
 from tsucb.agent import storage
 from tsucb.agent.knowledge import Knowledge, plain_name, token_of
-from tsucb.agent.learner import Learner, check_rows, model_width
+from tsucb.agent.learner import Learner, check_rows
 from tsucb.agent.machine import CLOSED, DECISIONS, DUE, OBSERVATIONS, Books
 from tsucb.agent.open_decisions import OpenDecision, OpenDecisions, arms_and_rows
 from tsucb.agent.settings import plain_features
 from tsucb.agent.storage import MOST_COUNT, count_of
 from tsucb.checks import LARGEST, MISFITS
-from tsucb.contexts.readers import Reading, make_reader, restore_reader
+from tsucb.contexts.readers import Reading, make_reader, restore_reader, widths_of
 from tsucb.models.model import Model, trains
 from tsucb.models.state import State
 from tsucb.models.structure import (
@@ -227,7 +227,7 @@ def assembled(
     coming, streaming = settings["coming"], settings["streaming"]
     if values["encoders"]:
         reader = restore_reader(model, values["encoders"])
-        if any(part.width > max(MOST_FEATURES, model_width(model)) for part in reader.encoders):
+        if any(part.width > max(MOST_FEATURES, sum(widths_of(model))) for part in reader.encoders):
             raise ValueError("it reads more columns than its model has")
     else:
         reader = make_reader(model, names, transformer, streaming, (), False)

@@ -13,7 +13,7 @@ A `Reader` has an encoder for contexts and, where arms have features, another on
 `accept` lets them know it. So a call that is refused after reading leaves no trace.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -45,6 +45,9 @@ class Offered(NamedTuple):
     known: Container[Arm]
 
 
+NOBODY = Offered((), None, ())
+
+
 class Reading(NamedTuple):
     """Contexts as numbers.
 
@@ -62,7 +65,15 @@ class Reading(NamedTuple):
     after: tuple[Any, ...] = ()
 
 
-NOBODY, NOTHING_READ = Offered((), None, ()), Reading(np.zeros(0))
+NOTHING_READ = Reading(np.zeros(0))
+
+
+class ReadQuestion(NamedTuple):
+    """What reads a context, or several; its reading; and the arms that are offered."""
+
+    read: Callable[[], Reading]
+    reading: Reading
+    offered: Offered = NOBODY
 
 
 class Reader:
@@ -156,12 +167,13 @@ class Reader:
         of_arms = rows_of(table, features) if features else None
         return contexts, column(table, arm), of_arms, column(table, reward)
 
-    def is_current(self, reading: Reading) -> bool:
-        """Return whether the encoders have learned nothing since they read a context."""
+    def current(self, question: ReadQuestion) -> Reading:
+        """Return the reading of a question, made again if the encoders have learned meanwhile."""
+        reading = question.reading
         for encoder, before in zip(self.parts, reading.before, strict=False):
             if before is not encoder.learned:
-                return False
-        return True
+                return question.read()
+        return reading
 
     def accept(self, reading: Reading) -> None:
         """Let the encoders know what they learned when they read."""

@@ -23,7 +23,10 @@ class Candidate:
 
     def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
         self.decisions, self.seed = decisions, seed
-        self.order, self.known = rewards_in_order(decisions)
+        # The order in which rewards come, and how many decisions were made before each one.
+        self.order = np.argsort(decisions.reward_time, kind="stable")
+        known = np.searchsorted(decisions.time, decisions.reward_time[self.order], side="right")
+        self.known: Integers = np.maximum(known, self.order + 1)
         self.prepare(*agent_arguments(settings, decisions.contexts))
 
     def prepare(self, arguments: dict[str, Any], contexts: list[Any]) -> None:
@@ -116,13 +119,6 @@ def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate:
         plain = {name: value for name, value in settings.items() if name != "model"}
         return AgentCandidate(plain, decisions, seed)
     return Candidate(settings, decisions, seed)
-
-
-def rewards_in_order(decisions: Decisions) -> tuple[Integers, Integers]:
-    """Return the order in which rewards come, and how many decisions were made before each one."""
-    order = np.argsort(decisions.reward_time, kind="stable")
-    known = np.searchsorted(decisions.time, decisions.reward_time[order], side="right")
-    return order, np.maximum(known, order + 1)
 
 
 class Questions(NamedTuple):
