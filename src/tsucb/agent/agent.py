@@ -373,12 +373,14 @@ class Agent:
             place, number, checksum, seen = machine.decide(x, offer.columns, question is None)
             if place == NOT_FINITE:
                 check_finite(context, known.model.largest)
+            arm = offer.names[place]
             if question is not None:
                 learner.adopt(reading, known)
-                number, checksum = learner.count_used(known, offer, x, [place])
+                column = offer.columns[place : place + 1]
+                number, checksum = learner.count_used(known, [arm], column, x)
                 if learner.reader.per_arm:
                     x = learner.rows_of(values[None], [place]).tobytes()
-            id, arm = f"{number}-{checksum:x}", offer.names[place]
+            id = f"{number}-{checksum:x}"
             decision = Decision(id, arm, offer, seen, machine.belief, now)
             if len(open) < open.limit:
                 open[id] = number, now, arm, x
@@ -416,7 +418,8 @@ class Agent:
             x = values.tobytes()
             ranking = learner.ranked(known, offer, values, length)
             learner.adopt(reading, known)
-            number, checksum = learner.count_used(known, offer, x, ranking.places)
+            columns = offer.columns[list(ranking.places)]
+            number, checksum = learner.count_used(known, ranking.arms, columns, x)
             ranking.id, ranking.time = decision_id(number, checksum), now
             each = np.broadcast_to(values, (length, *values.shape))
             rows = tuple(split_rows(learner.rows_of(each, ranking.places)))

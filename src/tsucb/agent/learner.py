@@ -425,12 +425,11 @@ class Learner:
         return known, offer, laid_out_for(reading, known.model), reading
 
     def count_used(
-        self, known: Knowledge, offer: Offer, x: bytes, places: Sequence[int]
+        self, known: Knowledge, names: Sequence[Arm], columns: Integers, x: bytes
     ) -> tuple[int, int]:
-        """Count decisions for some places of an offer; return the last number and checksum."""
-        columns = offer.columns[list(places)]
+        """Count decisions for arms in one context; return the last number and checksum."""
         if self.coming:
-            self.use(known, [offer.names[place] for place in places], columns)
+            self.use(known, names, columns)
         return known.machine.count(x, columns)  # type: ignore[no-any-return]
 
     def decide(self, context: Context = None, arms: Any = None) -> Decision:
