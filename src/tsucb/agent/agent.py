@@ -924,15 +924,12 @@ class Agent:
         >>> other = copy.copy(agent)
         >>> other.reseed(1)
         """
+        learner = self._learner
         with self._guard.alone():
-            self._start_new_stream(seed, ids)
-
-    def _start_new_stream(self, seed: int | None = None, ids: bool = True) -> None:
-        """Do what `reseed` does; the child of a fork calls it, perhaps in the middle of a call."""
-        self._learner.reseed(seed)
-        if ids:
-            word = self._learner.rng.bit_generator.random_raw()
-            self._learner.known.books.checksum[0] ^= np.uint64(word)
+            learner.reseed(seed)
+            if ids:
+                word = learner.rng.bit_generator.random_raw()
+                learner.known.books.checksum[0] ^= np.uint64(word)
 
     def __deepcopy__(self, memo: Any) -> "Agent":
         return copy.copy(self)

@@ -111,8 +111,8 @@ def _after_fork_in_child() -> None:
     agents = list(AGENTS)
     _after_fork_in_parent()
     for agent in agents:
-        agent._guard = Guard()
-        agent._start_new_stream()
+        agent._guard = Guard()  # also in the middle of a call
+        agent.reseed()
 
 
 if hasattr(os, "register_at_fork"):

@@ -50,7 +50,6 @@ from tsucb.agent.settings import (
     features_of_arms,
     named_model,
     plain_features,
-    restricts_rewards,
     reward_number,
     whole_policy,
 )
@@ -70,7 +69,7 @@ from tsucb.contexts.readers import (
     widths_of,
 )
 from tsucb.extras import require
-from tsucb.models.forgetting import Forgetting
+from tsucb.models.forgetting import Forgetting, without_forgetting
 from tsucb.models.model import Model, check_finite, trains
 from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
@@ -176,7 +175,9 @@ class Learner:
         self.coming = coming  # whether arms come with the decisions
         self.most_arms, self.keep_beliefs = most_arms, keep_beliefs
         self.described = described  # the features of listed arms that were given with them
-        self._restricted = restricts_rewards(known.model)
+        # Whether the model refuses some finite rewards.
+        plain = type(without_forgetting(known.model))
+        self._restricted = plain.check_rewards is not Model.check_rewards
 
     def _description(self, name: Arm, features: Any) -> list[Change]:
         """Return the change that keeps the features of a listed arm, checked, if it has any."""

@@ -13,7 +13,6 @@ from tsucb.contexts.readers import Arm
 from tsucb.contexts.values import cell_of, values_of
 from tsucb.models.adaptive_curves import CURVES, AdaptiveCurves
 from tsucb.models.adaptive_linear import AdaptiveLinear
-from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.model import Model
@@ -56,11 +55,6 @@ def whole_policy(policy: Any, exploration: float) -> Any:
     if not isinstance(exploration, Real) or not 0 < exploration <= 1:
         raise ValueError(f"exploration must be from 0 to 1, but it is {shown(exploration)}")
     return Exploring(policy, float(exploration))
-
-
-def restricts_rewards(model: Model) -> bool:
-    """Return whether the model refuses some finite rewards."""
-    return type(without_forgetting(model)).check_rewards is not Model.check_rewards
 
 
 def reward_number(reward: Any) -> float:

@@ -197,6 +197,5 @@ def simulate_like(
         world = bandit._replace(contexts=candidate.events.contexts, bare=bare)
         policies = {name: candidate.policy}
         simulations[name] = simulate(world, candidate.model, policies, **given)
-    world = bandit._replace(contexts=plain.events.contexts)
-    simulations[RANDOM] = simulate(world, plain.model, {RANDOM: Random()}, **given)
+    simulations[RANDOM] = simulate(bandit, plain.model, {RANDOM: Random()}, **given)
     return Likeness(bandit, simulations, horizon, runs)
