@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tsucb.agent import storage
 from tsucb.agent.batch import decide_many
 from tsucb.agent.decision import Decision, Ranking
 from tsucb.agent.guard import Change, at_once
@@ -665,9 +666,11 @@ class Learner:
     @classmethod
     def from_bytes(cls, data: bytes) -> "Learner":
         """Return the learner in the bytes that `to_bytes` of a learner or an agent returned."""
-        from tsucb.agent.snapshot import learner_of
+        from tsucb.agent.snapshot import restored
 
-        return learner_of(data)
+        learner, _, _ = restored("it", *storage.unpacked(data))
+        learner.prepared()
+        return learner
 
     def digest(self) -> str:
         """Return a hash of everything learned, not of the random stream."""

@@ -176,13 +176,6 @@ def unpack_open(saved: Any, arrays: Arrays, room: int) -> dict[str, OpenDecision
 Restored: TypeAlias = tuple[Learner, dict[str, OpenDecision], int]
 
 
-def learner_of(data: bytes) -> Learner:
-    """Return the learner in the bytes of a learner or an agent, whose open decisions are lost."""
-    learner, _, _ = restored("it", *storage.unpacked(data))
-    learner.prepared()
-    return learner
-
-
 def restored(
     path: str | os.PathLike[str], values: dict[str, Any], arrays: Arrays, model: Any = None,
     policy: Any = None, transformer: Any = None,

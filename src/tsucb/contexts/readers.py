@@ -158,7 +158,13 @@ class Reader:
 
     def columns(self, table: Any, arm: str, reward: str, features: Sequence[str]) -> Any:
         """Return contexts, arms, features of arms (or None) and rewards from a table's columns."""
-        present, encoder = check_columns(table, arm, reward), self.parts[0]
+        present, encoder = list(getattr(table, "columns", table)), self.parts[0]
+        for name in (arm, reward):
+            if name not in present:
+                raise ValueError(
+                    f"the history has no column {shown(name)}, only {listed(present)}; "
+                    "say which are meant with fit(history, arm=…, reward=…)"
+                )
         absent = [name for name in features if name not in present]
         if absent:
             raise ValueError(f"the history has no column for the features {listed(absent)}")
@@ -403,15 +409,3 @@ def narrow_rows(reading: Reading) -> Floats:
         return np.ascontiguousarray(x)
     x, z = (part.reshape(*reading.x.shape[:-1], part.shape[-1]) for part in (x, z))
     return np.concatenate((np.full((*x.shape[:-1], 1), float(x.shape[-1])), x, z), axis=-1)
-
-
-def check_columns(table: Any, arm: str, reward: str) -> list[str]:
-    """Return the columns of a table; raise ValueError unless it has arms and rewards."""
-    present = list(table.columns if hasattr(table, "columns") else table)
-    for name in (arm, reward):
-        if name not in present:
-            raise ValueError(
-                f"the history has no column {shown(name)}, only {listed(present)}; "
-                "say which are meant with fit(history, arm=…, reward=…)"
-            )
-    return present
