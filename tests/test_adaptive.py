@@ -410,3 +410,32 @@ def test_a_late_start_of_tracking_is_recovered_from():
             model.update(state, None, arm, float(t >= 500 and rng.random() < rates[arm]))
         right += np.mean(np.array(played[-500:]) == 2) > 0.5
     assert right >= 7
+
+
+@pytest.mark.parametrize("gamma", [5e-324, 0.01])
+@pytest.mark.parametrize(
+    "model",
+    [tsucb.AdaptiveLinear(20), tsucb.AdaptiveCurves(2), tsucb.LogisticArms(2)],
+    ids=["linear", "curves", "logistic"],
+)
+def test_agents_that_remember_next_to_nothing_can_be_saved(model, gamma, tmp_path):
+    rng = np.random.default_rng(10)
+    agent = tsucb.Agent(["a", "b"], model=model, seed=0, forgetting=gamma)
+    for _ in range(130):
+        decision = agent.choose(rng.standard_normal(model.features))
+        agent.reward(decision.id, float(rng.random() < 0.3))
+    agent.save(tmp_path / "agent")
+    again = tsucb.Agent.load(tmp_path / "agent")
+    again.choose(np.ones(model.features))
+
+
+@pytest.mark.parametrize("features", [1, 20])
+def test_agents_whose_rewards_were_equal_for_long_can_be_saved(features, tmp_path):
+    """The spread of rewards that fade halves each time, until they count as equal."""
+    rng = np.random.default_rng(11)
+    agent = tsucb.Agent(["a", "b"], model=tsucb.AdaptiveLinear(features), seed=0, forgetting=0.5)
+    for n in range(500):
+        decision = agent.choose(rng.standard_normal(features))
+        agent.reward(decision.id, float(n == 1))
+    agent.save(tmp_path / "agent")
+    assert tsucb.Agent.load(tmp_path / "agent").choose(np.ones(features)).arm in "ab"

@@ -67,6 +67,7 @@ from tsucb.models.empirical_bayes import (
     arm_factors,
     count_down,
     drop_anchor,
+    fade_posterior,
     near,
     relative,
     returned,
@@ -84,7 +85,6 @@ from tsucb.models.regressions import (
     learn,
     predict,
     predict_many,
-    widen,
 )
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Flags, Floats, Integers, largest_of
@@ -563,6 +563,4 @@ def forget_adaptive(model, state, weight):  # type: ignore[no-untyped-def]
     """
     for arm in range(state.regressions.pulls.size):
         fade_arm(state, arm, weight)
-        state.regressions.information[arm] *= weight
-        state.regressions.pulls[arm] *= weight
-        widen(state.regressions, arm, 1.0 / np.sqrt(weight))
+        fade_posterior(state, arm, weight)

@@ -56,6 +56,7 @@ import numpy as np
 from tsucb.checks import LARGEST, flush_tiny
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, places_of, training_due
+from tsucb.models.regressions import widen
 from tsucb.models.state import MOST_REWARDS, State, array, sums
 from tsucb.numeric.arrays import Flags, Floats, copy_to
 from tsucb.numeric.stacks import inverse_roots
@@ -76,7 +77,7 @@ STEP = 10.0  # a variance changes at most by this factor per step
 LEAST_NOISE = 1e-8  # share of V; so small if rewards are an exact function of the context
 LEAST, GREATEST = 1e-15, 1e9  # limits of the variances of coefficients, as shares of V
 ROUNDING = 1e-14  # a variance below this share of the mean square is rounding
-NO_VARIANCE = 1e-64  # a feature with a smaller variance counts as constant
+NO_VARIANCE = 1e-64  # a feature, or the rewards, with a smaller variance count as constant
 JUMP = 1e4  # when V has changed by this factor, a refresh takes SETTLED steps
 GRAIN = 2.0**-36  # share of the rewards' spread; arms that differ by less are equal
 
@@ -85,6 +86,7 @@ FIRST = 6  # after each of this many rewards
 MORE = 0.5  # then after this share of more rewards
 GAP = 0.125  # but not before this many per coefficient: a refresh costs K p³, a decision K p²
 SETTLED = 30  # steps after which the variances only depend on the sums
+HALF = 0.5  # a refresh is due at once if what was known counts less than this share
 
 
 class Learned(State):
@@ -172,7 +174,7 @@ def survey(totals: Floats, squares: Floats, votes: Any) -> Scales:
         return Scales(0.0, np.zeros(totals.size), np.eye(1, totals.size)[0])
     level, square = votes[1] / votes[0], votes[2] / votes[0]
     spread = square - level * level
-    known = spread > ROUNDING * square
+    known = spread > max(ROUNDING * square, NO_VARIANCE)
     centre = totals / weight
     centre[0] = 0.0
     mean_square = squares / weight
@@ -446,3 +448,17 @@ def activate(state, j, variance, z):  # type: ignore[no-untyped-def]
     std = np.sqrt(state.spread[0] * variance) / abs(z)
     for k in range(state.moments.shape[0]):
         state.regressions.root[k, j, j] = std
+
+
+@compiled
+def fade_posterior(state, arm, weight):  # type: ignore[no-untyped-def]
+    """Let an arm's posterior know less, in place; a refresh computes it exactly.
+
+    If it knows next to nothing, it is left to the refresh how wide the prior is.
+    """
+    arms = state.regressions
+    arms.information[arm] *= weight
+    arms.pulls[arm] *= weight
+    widen(arms, arm, 1.0 / np.sqrt(max(weight, HALF)))
+    if weight < HALF:
+        state.due[0] = min(state.due[0], 1.0)  # after the reward that follows

@@ -38,12 +38,13 @@ from tsucb.models.empirical_bayes import (
     add_products,
     arm_factors,
     drop_anchor,
+    fade_posterior,
     relative,
     returned,
     survey,
 )
 from tsucb.models.model import belief, forget, update
-from tsucb.models.regressions import Rows, evidence, learn, predict, widen
+from tsucb.models.regressions import Rows, evidence, learn, predict
 from tsucb.models.state import array, fade_arm, nested, sums
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.logistic import after_click, most_likely_after_click
@@ -159,8 +160,9 @@ class LogisticArms(ArmRegressions):
         clicks, count = state.clicks.sum(), state.totals[0]
         if min(clicks, count - clicks) >= LEAST_CLICKS or state.known[0]:
             super().refresh(state, steps)
-        else:
+        else:  # rewards that fade leave no posterior wider than the first prior
             state.due[0] = FIRST
+            np.minimum(state.regressions.root, LEVEL_FIRST, out=state.regressions.root)
 
     def rewards_until_due(self, weight: float) -> float:
         """Return after how many rewards the next refresh is due, given the weight of all so far."""
@@ -307,6 +309,4 @@ def forget_logistic(model, state, weight):  # type: ignore[no-untyped-def]
         for i in range(state.totals.size):
             state.totals[i] *= left
             state.squares[i] *= left
-        arms.information[k] *= weight
-        arms.pulls[k] *= weight
-        widen(arms, k, 1.0 / np.sqrt(weight))
+        fade_posterior(state, k, weight)
