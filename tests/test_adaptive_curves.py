@@ -11,7 +11,7 @@ from everything import aside, rng
 
 import tsucb
 from tsucb.models.adaptive_curves import log_evidence
-from tsucb.models.change import ALARM, REMEMBERED, WARM, Change, is_due, notice, surprising
+from tsucb.models.change import ALARM, REMEMBERED, WARM, Change, notice, overdue, surprising
 from tsucb.models.curves import ROWS, Curves, cosine
 from tsucb.models.model import forget
 
@@ -172,29 +172,49 @@ def test_arms_take_turns_in_being_looked_at() -> None:
     for arms, turn in ((2, 200), (3, 200), (5, 400)):
         change = Change.blank({"arm": arms})
         change.life[0], change.played[:] = 1_000.0, 1_000.0 - turn + 1
-        assert not any(is_due(change, 0.01, arm) for arm in range(arms))
+        assert all(overdue(change, 0.01, arm) < 1.0 for arm in range(arms))
         change.played[1] -= 2
-        assert [is_due(change, 0.01, arm) for arm in range(arms)] == [a == 1 for a in range(arms)]
+        due = [overdue(change, 0.01, arm) >= 1.0 for arm in range(arms)]
+        assert due == [a == 1 for a in range(arms)]
         change.rewards[0] = 4 * 1_300.0  # nothing has changed for long: half as many looks
-        assert not is_due(change, 0.01, 1)
+        assert overdue(change, 0.01, 1) < 1.0
         change.played[1] -= turn
-        assert is_due(change, 0.01, 1)
-        assert not is_due(change, 0.0, 1)
+        assert overdue(change, 0.01, 1) >= 1.0
+        assert overdue(change, 0.0, 1) < 1.0
 
 
 def test_an_arm_whose_reward_is_surprising_is_looked_at_again_at_once() -> None:
     change = Change.blank({"arm": 3})
-    change.life[0] = change.played[1] = 1_000.0
-    assert not surprising(change, 1, 1.0)
-    assert not is_due(change, 0.01, 1)
-    assert not surprising(change, 1, 2.0)  # three quarters above what is expected
-    assert is_due(change, 0.01, 1)
-    assert surprising(change, 1, 2.0)  # and again
-    assert not is_due(change, 0.01, 1)
-    assert not surprising(change, 1, 2.0)
-    assert not surprising(change, 1, 0.0)  # it was chance
-    assert not is_due(change, 0.01, 1)
-    assert surprising(change, 1, 3.0)
+    change.life[0] = 1_000.0  # arm 1 was never played
+    assert not surprising(change, 0.01, 1, 1.0)
+    assert change.surprise[1] == 0.0
+    assert not surprising(change, 0.01, 1, 2.0)  # three quarters above what is expected
+    assert change.surprise[1] > 0.0
+    assert surprising(change, 0.01, 1, 2.0)  # and again
+    assert change.surprise[1] == 0.0
+    assert not surprising(change, 0.01, 1, 2.0)
+    assert not surprising(change, 0.01, 1, 0.0)  # it was chance
+    assert change.surprise[1] == 0.0
+    assert surprising(change, 0.01, 1, 3.0)
+
+
+def test_arms_that_are_played_often_are_not_suspected_more_often() -> None:
+    """The rewards that make an arm suspect come no more often per turn, and no rare click does."""
+    z = rng(3).standard_normal(40_000)
+    suspected = {}
+    for every in (400, 40, 4):
+        change = Change.blank({"arm": 5})  # a turn is 400 rewards
+        suspected[every] = 0
+        for n in range(z.size // every):
+            change.life[0], change.surprise[0] = 400.0 + n * every, 0.0
+            change.played[0] = change.life[0] - every
+            assert not surprising(change, 0.0, 0, 100.0)
+            surprising(change, 0.01, 0, z[n])
+            suspected[every] += change.surprise[0] > 0.0
+    assert 3 <= suspected[400] <= 20  # of 100 turns
+    assert suspected[40] <= 20
+    assert suspected[4] <= 20
+    assert not surprising(change, 0.01, 0, 100.0)
 
 
 def test_late_first_clicks_do_not_make_looks_rarer() -> None:

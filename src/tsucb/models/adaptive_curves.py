@@ -44,7 +44,6 @@ from tsucb.models.change import (
     Change,
     NoticedChange,
     count_reward,
-    is_due,
     look_again,
     notice,
     surprising,
@@ -436,8 +435,7 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    looked = state.linear.known[0] and is_due(change, model.looks, arm)
-    if looked and surprising(change, arm, z):
+    if state.linear.known[0] and surprising(change, model.looks, arm, z):
         doubt(state, arm)
     add_to_sums(state.linear, arm, row)
     if widely:

@@ -16,12 +16,17 @@ While nothing changes the capital has mean 1 at most, so it reaches 100 with pro
 most, over the whole life (Ville 1939). One gambler plays on the rewards of all arms, and one on
 those of each; K of them have 1/K each. What they win together is the evidence for a change.
 
-An arm that is not played gives no evidence. So an arm that was left alone for long is *looked at
-again*, each of K arms after (K − 1) / share rewards: the share of looks is 1 % at most, and falls
-as 1/√n once nothing has changed for long. By how much the reward of a look is more than 1¼ standard
-deviations above its prediction is added up. While that sum is above 0 the arm is looked at again at
-once; if it exceeds 1¼, what was known of the arm counts little, and the policy finds out whether it
-has become better. That is a CUSUM test which samples rarely until it becomes suspicious.
+An arm that is not played gives no evidence. So an arm that was left alone for its *turn* is looked
+at again, each of K arms after (K − 1) / share rewards: the share of looks is 1 % at most, and falls
+as 1/√n once nothing has changed for long. By how much a reward is more than k = 1¼ standard
+deviations above its prediction is added up, whether it was a look or not. While that sum is above 0
+the arm is looked at again at once; if it exceeds 1¼, what was known of the arm counts little, and
+the policy finds out whether it has become better. That is a CUSUM test which samples rarely until
+it becomes suspicious.
+
+It must not suspect an arm more often because the arm is played more often. Such a sum exceeds h as
+often as exp(−2kh) says, for normal rewards. So a reward that comes after the share o of an arm's
+turn has to be log(1/o)/(2k) higher to make the arm suspect.
 
 References: Shafer and Vovk (2019), "Game-theoretic foundations for probability and finance"; Shin,
 Ramdas and Rinaldo (2022), "E-detectors: a nonparametric framework for sequential change detection";
@@ -52,7 +57,8 @@ TAKING_TURNS = 2.0  # arms among which looks are divided, at least: with two arm
 WIDE = 10.0  # standard deviation of an arm to look at, in distances from the best arm
 FAR = 2.0  # standard deviations of the noise: an arm further below the best waits for longer
 GOLDEN = 0.6180339887498949  # its multiples are spread evenly, modulo 1
-SURPRISING = 1.25  # standard deviations: what a look finds above it adds up, and may come to it
+SURPRISING = 1.25  # standard deviations: rewards above it add up, and may come to it
+MOST_SURPRISING = 3.0  # standard deviations that one reward counts: a rare click has far more
 LITTLE = 1.0  # rewards that what was known of an arm is worth once looks have been surprising
 
 LEFT = 2.0  # rewards that what was known of an arm that changed is worth afterwards
@@ -176,12 +182,6 @@ def overdue(change, looks, arm):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def is_due(change, looks, arm):  # type: ignore[no-untyped-def]
-    """Return whether a reward is a look: its arm was left alone, or its last look surprised."""
-    return change.surprise[arm] > 0.0 or overdue(change, looks, arm) >= 1.0
-
-
-@compiled
 def look_again(change, looks, belief, arms, step, variances):  # type: ignore[no-untyped-def]
     """Widen the belief about an arm that is due for a look, in place; of several, the oldest.
 
@@ -206,13 +206,15 @@ def look_again(change, looks, belief, arms, step, variances):  # type: ignore[no
 
 
 @compiled
-def surprising(change, arm, z):  # type: ignore[no-untyped-def]
-    """Add up what a look has found, in place; return whether the arm may have become better."""
-    change.surprise[arm] = max(change.surprise[arm] + z - SURPRISING, 0.0)
-    if change.surprise[arm] <= SURPRISING:
-        return False
-    change.surprise[arm] = 0.0
-    return True
+def surprising(change, looks, arm, z):  # type: ignore[no-untyped-def]
+    """Add up the surprises of an arm, in place; return whether it may have become better."""
+    total = change.surprise[arm] + min(z, MOST_SURPRISING) - SURPRISING
+    if change.surprise[arm] <= 0.0:
+        turns = max(overdue(change, looks, arm), 1e-9)
+        total += min(np.log(turns), 0.0) / (2.0 * SURPRISING)
+    suspected = total > SURPRISING
+    change.surprise[arm] = 0.0 if suspected else max(total, 0.0)
+    return suspected
 
 
 @compiled
