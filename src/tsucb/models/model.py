@@ -14,8 +14,11 @@ A model names the class of its `state` and implements two functions; all else is
 | `Model.settle(state)` | compute what follows from the sums | if anything does |
 | `forget(model, state, weight)` | move towards the prior | unless all fields are sums by arm |
 | `predicted_belief(model, …)`, `Model.predictions` | beliefs at many contexts | for fast batches |
-| `training_due(model, state)`, `Model.trainer` | train between steps | for networks |
+| `training_due(model, state)`, `Model.trainer` | train between steps | if anything trains |
 | `Model.widened`, `Model.axes` | take further features | for an agent's dictionaries |
+| `Model.check_rewards` | refuse rewards | if not all finite numbers will do |
+| `Model.release(state, arms)` | keep what leaving arms say of others | if arms share anything |
+| `Model.coefficients`, `Model.parameter_names` | show what was learned | for tables |
 """
 
 from collections.abc import Callable, Sequence

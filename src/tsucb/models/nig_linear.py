@@ -10,7 +10,7 @@ from tsucb.checks import Count, Positive
 from tsucb.compiler import implements
 from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, predicted_belief, update
-from tsucb.models.regressions import Regressions, evidence, learn, predict
+from tsucb.models.regressions import Regressions, evidence, learn, natural, predict
 from tsucb.models.spectral import fade
 from tsucb.models.state import State, array, nested
 from tsucb.numeric.arrays import Floats, Integers
@@ -38,7 +38,8 @@ class NIGState(State):
         for arm in np.flatnonzero(other.pulls != base.pulls):
             scale = self.scale[arm] + other.scale[arm] - base.scale[arm]
             for state, sign in ((self, 1), (other, 1), (base, -1), (result, -1)):
-                scale += sign * half_square(state.regressions, arm)
+                _, right, mean = natural(state.regressions, arm)
+                scale += sign * 0.5 * mean @ right
             result.scale[arm] = max(scale, self.scale[arm])
         return result
 
@@ -94,12 +95,6 @@ class NIGLinear(GaussianPrior):
         # The expected variance of the noise; it is infinite up to shape 1.
         variance = state.scale[arm] / (shape - 1) if shape > 1 else np.inf
         return mean, std * np.sqrt(variance)
-
-
-def half_square(state: Regressions, arm: Any) -> float:
-    """Return ½ meanᵀ precision mean of an arm's posterior."""
-    mean, root = state.posterior(arm)
-    return float(0.5 * (np.linalg.solve(root, mean) ** 2).sum())
 
 
 @implements(belief, NIGLinear)

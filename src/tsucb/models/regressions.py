@@ -155,12 +155,12 @@ def triangular(root: Floats) -> Floats:
     return np.triu(upper * np.where(np.diag(upper) < 0, -1.0, 1.0))
 
 
-def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats]:
-    """Return the precision of one arm's posterior, and the precision times the mean."""
+def natural(state: Regressions, arm: Any) -> tuple[Floats, Floats, Floats]:
+    """Return the precision of one arm's posterior, the precision times the mean, and the mean."""
     mean, root = state.posterior(arm)
     inverse = np.linalg.inv(root)
     precision = inverse.T @ inverse
-    return precision, precision @ mean
+    return precision, precision @ mean, mean
 
 
 @hook

@@ -18,12 +18,6 @@ TINY = 1e-300  # replaces zero in the denominators of continued fractions
 
 
 @compiled
-def normal_pdf(x: float) -> float:
-    """Return the density φ(x) of the standard normal."""
-    return math.exp(-0.5 * x * x) / ROOT_2_PI
-
-
-@compiled
 def normal_cdf(x: float) -> float:
     """Return Φ(x) of the standard normal, with full relative accuracy.
 
