@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Callable
 from numbers import Real
 from typing import Annotated, Any
 
@@ -60,26 +61,29 @@ def truth(name: str, value: bool) -> bool:
     return value
 
 
-def positive(name: str, value: float) -> float:
-    """Return the value as a positive finite float; raise ValueError otherwise.
+def number(words: str, good: Callable[[float], bool]) -> Callable[[str, float], float]:
+    """Return a check that returns a good number as a float; the words say what a value must.
 
     >>> positive("noise", 1e-200)
     Traceback (most recent call last):
     ValueError: noise must be positive and finite, from 1e-30 to 1e+30, but it is 1e-200
     """
-    if not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
-        raise ValueError(
-            f"{name} must be positive and finite, from {SMALLEST:g} to {LARGEST:g}, but it is "
-            f"{shown(value)}"
-        )
-    return float(value)
+
+    def check(name: str, value: float) -> float:
+        if not isinstance(value, Real) or not good(value):
+            raise ValueError(f"{name} must {words}, but it is {shown(value)}")
+        return float(value)
+
+    return check
 
 
-def finite(name: str, value: float) -> float:
-    """Return the value as a finite float; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not abs(value) <= LARGEST:
-        raise ValueError(f"{name} must be finite, at most ±{LARGEST:g}, but it is {shown(value)}")
-    return float(value)
+positive = number(
+    f"be positive and finite, from {SMALLEST:g} to {LARGEST:g}",
+    lambda x: SMALLEST <= x <= LARGEST,
+)
+finite = number(f"be finite, at most ±{LARGEST:g}", lambda x: abs(x) <= LARGEST)
+not_negative = number("be finite and not negative", lambda x: 0 <= x <= MOST)
+share = number("lie between 0 and 1", lambda x: 0 < x < 1)
 
 
 def floats(name: str, values: Any) -> NDArray[np.float64]:
@@ -113,25 +117,8 @@ def within(values: Any, largest: float = LARGEST) -> bool:
 
 def between(name: str, value: float, low: float, high: float) -> float:
     """Return the value as a float above `low` and at most `high`; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not low < value <= high:
-        raise ValueError(
-            f"{name} must be above {low:g} and at most {high:g}, but it is {shown(value)}"
-        )
-    return float(value)
-
-
-def share(name: str, value: float) -> float:
-    """Return the value as a float between 0 and 1, both excluded; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, but it is {shown(value)}")
-    return float(value)
-
-
-def not_negative(name: str, value: float) -> float:
-    """Return the value as a finite float of at least 0; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not 0 <= value <= MOST:
-        raise ValueError(f"{name} must be finite and not negative, but it is {shown(value)}")
-    return float(value)
+    words = f"be above {low:g} and at most {high:g}"
+    return number(words, lambda x: low < x <= high)(name, value)
 
 
 # Types of a record's fields, each with its check.

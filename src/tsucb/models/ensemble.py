@@ -11,7 +11,6 @@ import math
 import re
 import warnings
 from dataclasses import KW_ONLY
-from numbers import Real
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -19,19 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.samples import SampleBelief
-from tsucb.checks import LARGEST, Count, Natural, Switch, shown, whole_number
+from tsucb.checks import LARGEST, Count, Natural, Switch, number, shown, whole_number
 from tsucb.models.ensemble_members import Fits, Job, Members, Observations, fit, predictions
 from tsucb.models.model import Model
 from tsucb.models.state import MOST_REWARDS, Sizes, State, array, counts
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.record import derived
-
-
-def growth_factor(name: str, value: float) -> float:
-    """Return the value as a float of at least 1; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not 1 <= value <= LARGEST:
-        raise ValueError(f"{name} must be at least 1, but it is {shown(value)}")
-    return float(value)
 
 
 class EnsembleState(State):
@@ -141,7 +133,7 @@ class Ensemble(Model):
     features: Count
     shared: Switch = False
     interval: Count = 10
-    growth: Annotated[float, growth_factor] = 1.2
+    growth: Annotated[float, number("be at least 1", lambda x: 1 <= x <= LARGEST)] = 1.2
     memory: Count = 10_000
     initial_pulls: Natural = 2  # type: ignore[misc]
     artificial: Natural = 1

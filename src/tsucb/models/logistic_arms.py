@@ -28,7 +28,7 @@ import numpy as np
 
 from tsucb.beliefs.belief import Belief
 from tsucb.beliefs.logit_normal import LogitNormal, moments
-from tsucb.checks import Natural, Switch, shown
+from tsucb.checks import Natural, Switch, number
 from tsucb.compiler import implements
 from tsucb.models.empirical_bayes import (
     ArmRegressions,
@@ -62,13 +62,6 @@ FIRST, MORE = 8, 0.5  # rewards before the prior is learned; then after this sha
 MOST_LEVEL, MOST_VARIANCE = 1e3, 1e6  # limits of log-odds and their variances
 STEPS = 3  # of the EM algorithm, at each refresh
 NODES = np.linspace(-8.0, 8.0, 161)  # of the quadrature, in standard deviations
-
-
-def click_rate(name: str, value: float) -> float:
-    """Return the value as a float between 0 and 1; raise ValueError otherwise."""
-    if not 1e-9 <= value <= 1 - 1e-9:
-        raise ValueError(f"{name} must be between 0 and 1, but it is {shown(value)}")
-    return float(value)
 
 
 class LogisticState(Learned):
@@ -133,7 +126,7 @@ class LogisticArms(ArmRegressions):
     largest = 1e20  # smaller than elsewhere, as sums are divided by the variances r
 
     features: Natural
-    rate: Annotated[float, click_rate] = 0.05
+    rate: Annotated[float, number("be between 0 and 1", lambda x: 1e-9 <= x <= 1 - 1e-9)] = 0.05
     laplace: Switch = False
 
     @property

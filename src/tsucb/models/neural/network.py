@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from numbers import Real
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from tsucb.checks import (
     Positive,
     between,
     not_negative,
+    number,
     positive,
     shown,
     whole_number,
@@ -36,13 +36,6 @@ TINY = float(np.finfo(np.float64).tiny)
 def optional(check: Check) -> Check:
     """Return a check that also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
-
-
-def decay(name: str, value: float) -> float:
-    """Return the value as a float of at least 0 and below 1; raise ValueError otherwise."""
-    if not isinstance(value, Real) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, but it is {shown(value)}")
-    return float(value)
 
 
 class Training(Record):
@@ -78,7 +71,7 @@ class Training(Record):
     batch_size: Count = 512
     rate: Annotated[float | None, optional(positive)] = None
     rate_decay: Annotated[float | None, optional(not_negative)] = None
-    moment_decay: Annotated[float, decay] = 0.9
+    moment_decay: Annotated[float, number("be at least 0 and below 1", lambda x: 0 <= x < 1)] = 0.9
     clip_norm: Positive = 5.0
     weight_range: Annotated[float, functools.partial(between, low=0, high=MOST_WEIGHT)] = 0.3
 
