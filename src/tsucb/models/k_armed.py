@@ -157,10 +157,7 @@ def belief_of_bernoulli(model, state, context, arms, step, rng):  # type: ignore
         mean[a] = alpha[a] / (alpha[a] + beta[a])
         std[a] = np.sqrt(mean[a] * (1 - mean[a]) / (alpha[a] + beta[a] + 1))
     prior_std = np.sqrt(model.alpha * model.beta / (weight + 1)) / weight
-    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
-    return Belief(
-        Beta(alpha, beta), mean, std, estimate, radius, pulls, information, step, 1, prior_std
-    )
+    return belief_with(Beta(alpha, beta), model, state, arms, mean, std, step, weight, prior_std)
 
 
 @implements(belief, PoissonArms)
@@ -173,10 +170,7 @@ def belief_of_poisson(model, state, context, arms, step, rng):  # type: ignore[n
         mean[a] = shape[a] / rate[a]
         std[a] = np.sqrt(shape[a]) / rate[a]
     prior_std = np.sqrt(model.shape) / model.rate
-    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
-    return Belief(
-        Gamma(shape, rate), mean, std, estimate, radius, pulls, information, step, 1, prior_std
-    )
+    return belief_with(Gamma(shape, rate), model, state, arms, mean, std, step, weight, prior_std)
 
 
 @implements(belief, GaussianArms)
@@ -187,28 +181,25 @@ def belief_of_gaussian(model, state, context, arms, step, rng):  # type: ignore[
         whole = weight + state.pulls[arms[a]]
         mean[a] = (weight * model.prior_mean + state.rewards[arms[a]]) / whole
         std[a] = model.noise / np.sqrt(whole)
-    estimate, radius, pulls, information = evidence_of(model, state, arms, mean, std, weight)
-    return Belief(
-        Gaussian(), mean, std, estimate, radius, pulls, information, step, 1, model.prior_std
-    )
+    return belief_with(Gaussian(), model, state, arms, mean, std, step, weight, model.prior_std)
 
 
+# Nine parameters: what the three beliefs above differ in, and what they were asked.
 @compiled
-def evidence_of(model, state, arms, mean, std, weight):  # type: ignore[no-untyped-def]
-    """Return estimate, radius, pulls and information; the prior counts as `weight` pulls.
+def belief_with(law, model, state, arms, mean, std, step, weight, prior_std):  # type: ignore[no-untyped-def]
+    """Return the belief with this law and its moments; the prior counts as `weight` pulls.
 
     In an empirical model, estimate and radius are the average reward and 1/√N.
     """
-    pulls, information = take(state.pulls, arms), np.empty(arms.size)
+    pulls, information, estimate, radius = take(state.pulls, arms), np.empty(arms.size), mean, std
+    if model.empirical:
+        estimate, radius = np.empty(arms.size), np.empty(arms.size)
     for a in range(arms.size):
         information[a] = np.log1p(pulls[a] / weight)
-    if not model.empirical:
-        return mean, std, pulls, information
-    estimate, radius = np.empty(arms.size), np.empty(arms.size)
-    for a in range(arms.size):
-        estimate[a] = state.rewards[arms[a]] / pulls[a] if pulls[a] > 0 else 0.0
-        radius[a] = 1.0 / np.sqrt(pulls[a])
-    return estimate, radius, pulls, information
+        if model.empirical:
+            estimate[a] = state.rewards[arms[a]] / pulls[a] if pulls[a] > 0 else 0.0
+            radius[a] = 1.0 / np.sqrt(pulls[a])
+    return Belief(law, mean, std, estimate, radius, pulls, information, step, 1, prior_std)
 
 
 @implements(update, KArmed)
