@@ -9,9 +9,12 @@
 `--out` adds what was measured to a CSV file, from which the page on the service is filled.
 
 Starts `tsucb serve` in a process of its own, and loads it from this one over keep-alive
-connections: every visit is a decision among 10 arms in a context of 20 features, then its reward.
-The client and the server share the machine. With a rate, visits are due when they are due: their
-delay counts, and one that is refused does not come back.
+connections: every visit is a decision among 10 arms in a context of 20 features, then its reward,
+which is learned when the wait of 5 seconds is over.
+With a rate, visits are due when they are due: their delay counts, and one that is refused does not
+come back. The client and the server share the machine, unless each is given processors of its own:
+
+    python benchmarks/service.py --overload --server-cores 0,1 --client-cores 2,3
 """
 
 import argparse
@@ -20,6 +23,7 @@ import contextlib
 import csv
 import itertools
 import json
+import os
 import random
 import resource
 import socket
@@ -42,10 +46,11 @@ from tsucb.service.client import Client, ServiceError
 ARMS, FEATURES = 10, 20
 OPENED, MOST_CONNECTIONS = 400, 1_000  # connections before visitors come, and at most
 PATIENCE = 2.0  # seconds for the last visits to end
+WARM_UP = 7.0  # seconds before anything is measured: longer than a decision waits
 CONFIG = """
 [loops.bench]
 arms = [{arms}]
-reward_wait = 600
+reward_wait = 5
 [loops.other]
 arms = [{arms}]
 reward_wait = 0.5
@@ -223,10 +228,10 @@ def measured(
 
 
 @contextlib.contextmanager
-def serving(data: Path | None, loops: int = 0) -> Iterator[Server]:
+def serving(data: Path | None, loops: int = 0, cores: set[int] | None = None) -> Iterator[Server]:
     """Start `tsucb serve` in a process of its own, until the end of the block.
 
-    Visitors come to one loop, or to this many.
+    Visitors come to one loop, or to this many. The server runs on the given processors, or on any.
     """
     with tempfile.TemporaryDirectory(dir=data) as name:
         folder = Path(name)
@@ -242,6 +247,8 @@ def serving(data: Path | None, loops: int = 0) -> Iterator[Server]:
         command = [sys.executable, "-m", "tsucb", "serve", "--data", str(folder / "data")]
         command += ["--config", str(folder / "config.toml"), "--port", str(port)]
         server, begun = subprocess.Popen(command, stderr=subprocess.DEVNULL), time.monotonic()
+        if cores:
+            os.sched_setaffinity(server.pid, cores)
         try:
             wait_until_ready(port)
             ready = time.monotonic() - begun
@@ -357,14 +364,18 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=OPENED, help="open with --rate")
     parser.add_argument("--beside", action="store_true", help="keep another loop busy meanwhile")
     parser.add_argument("--out", type=Path, help="a CSV file to add the results to")
+    parser.add_argument("--server-cores", type=numbers, help="processors of the server: 0,1")
+    parser.add_argument("--client-cores", type=numbers, help="processors of this process: 2,3")
     options = parser.parse_args()
+    if options.client_cores:
+        os.sched_setaffinity(0, options.client_cores)
     clients = options.clients or (256 if options.overload else 64)
     raise_limit(options.connections)
-    with serving(options.data, options.loops) as server:
+    with serving(options.data, options.loops, options.server_cores) as server:
         if options.loops:
             print(f"ready after {server.ready:.0f} s, with {memory(server.pid):.0f} MB")
         before = memory(server.pid)
-        measured(server, 2.0, clients, None)
+        measured(server, WARM_UP, clients, None)
 
         def tell(what: str, found: Found) -> float:
             done = show(what, found)
@@ -383,7 +394,13 @@ def main() -> None:
         capacity = tell(case_of(options, clients), found)
         for times in (1.0, 1.5, 3.0) if options.overload else ():
             found = measured(server, options.seconds, clients, times * capacity)
-            tell(f"{times:g} times as many visits", found)
+            done = tell(f"{times:g} times as many visits", found)
+            print(f"  goodput: {done / capacity:.0%} of the capacity")
+
+
+def numbers(text: str) -> set[int]:
+    """Return the numbers of a list with commas."""
+    return {int(part) for part in text.split(",")}
 
 
 def case_of(options: argparse.Namespace, clients: int) -> str:

@@ -35,9 +35,10 @@ PIECE = 1_000_000  # bytes of a file that are sent at a time
 MOST_HEAD = 256_000  # bytes of a request line with its headers
 READING_SECONDS = 30.0  # within which a request must arrive, from the connection or first byte on
 REWARDS_FIRST = 1.5  # times the limit of other requests is the limit of rewards
-SOON = 0.03  # seconds that a request may wait for the processor before the limit falls
+SOON = 0.03  # seconds that requests may wait for the processor before the limit falls
+INTERVAL = 0.1  # seconds over which waits are averaged
 LEAST_REQUESTS = 16  # below which the limit does not fall
-FEWER, MORE = 0.98, 0.1  # the factor by which the limit falls, and the step by which it rises
+MORE = 1.1  # the factor by which the limit rises in an interval
 STRANGERS = 0.25  # share of all connections that may be without a key
 MOST_RATES = 10_000  # keys with a bucket of tokens; beyond it all buckets start again
 
@@ -113,10 +114,11 @@ class Door:
 
     Requests beyond `limit` are refused as soon as they arrive, which bounds the wait of all others.
     The limit is at most `most_requests`, and falls while requests wait for the processor: the last
-    of 256 requests of 0.15 ms each waits 40 ms, but four times as long if other programs have three
-    quarters of the machine. The time of flushes of the log does not count, as refusing requests
-    would not shorten it. Requests with a reward have a higher limit, as they complete decisions
-    that were made already.
+    of 256 requests of 0.1 ms each waits 26 ms, but four times as long if other programs have three
+    quarters of the machine. Waits are averaged: a single pause of the process delays hundreds of
+    requests. The time of flushes of the log does not count, as refusing requests would not shorten
+    it. Requests with a reward have a higher limit, as they complete decisions that were made
+    already.
 
     A connection is a stranger until a request with a valid key arrives on it. Beyond
     `most_connections` in all, and beyond a quarter of it for strangers, the oldest stranger is
@@ -128,18 +130,24 @@ class Door:
         self.limit = float(most_requests)
         self.requests = self.connections = 0
         self.refused = self.sent_away = 0  # requests and connections, since the start
+        self._since, self._waited, self._count = 0.0, 0.0, 0  # of the waits in an interval
         self._strangers: dict[Connection, None] = {}  # the oldest first
 
-    def has_room(self, reward: bool, counted: bool = False) -> bool:
-        """Return whether to answer a request; `counted` if `requests` includes it already."""
-        return self.requests - counted < self.limit * (REWARDS_FIRST if reward else 1.0)
+    def has_room(self, url: bytes) -> bool:
+        """Return whether to answer a request that arrives."""
+        if self.requests < self.limit or not url.startswith((b"/v1/", b"/personalizer/")):
+            return True
+        return b"reward" in url and self.requests < self.limit * REWARDS_FIRST
 
-    def note_wait(self, waited: float) -> None:
-        """Adapt the limit to the seconds that a request waited for the processor."""
-        if waited > SOON:
-            self.limit = max(self.limit * FEWER, min(LEAST_REQUESTS, self.most_requests))
-        elif self.limit < self.most_requests:
-            self.limit = min(self.limit + MORE, self.most_requests)
+    def note_wait(self, now: float, waited: float) -> None:
+        """Adapt the limit, by the seconds that a request has waited for the processor until now."""
+        self._count += 1
+        self._waited += waited
+        if now - self._since > INTERVAL:
+            mean = self._waited / self._count
+            factor = max(SOON / mean, 0.5) if mean > SOON else MORE
+            self.limit = min(max(self.limit * factor, LEAST_REQUESTS), self.most_requests)
+            self._since, self._waited, self._count = now, 0.0, 0
 
     def enter(self, connection: "Connection") -> None:
         """Count a new connection; disconnect the oldest stranger if there are too many."""
@@ -166,13 +174,13 @@ class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP protocol, with limits of time and size for requests that arrive.
 
     A timer runs only while a request is incomplete, so a request that arrives in one piece costs
-    nothing. A request beyond the limit of `Door` is refused here, before uvicorn makes a task for
-    it: that takes a tenth of the time of an answer.
+    nothing. Beyond the limit of `Door`, such a request is refused without being parsed: that takes
+    a tenth of the time of an answer. Others are refused by `Application`.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _head = 0  # bytes of headers that are incomplete
-    _in_head, _complete, _refused = True, False, False
+    _part = ""  # what is incomplete of a request: its "head", its "body", or nothing
 
     def __init__(self, config: Any, *others: Any, **more: Any) -> None:
         super().__init__(config, *others, **more)
@@ -186,44 +194,64 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse some bytes; check the size of headers, and the time of an incomplete request."""
-        self._complete = False
+        if self.door.requests >= self.door.limit and self._refuse(data):
+            return
         super().data_received(data)
-        if self._complete:
+        if not self._part:
             self._stop_timer()
             return
-        self._head += len(data) if self._in_head else 0
+        self._head += len(data) if self._part == "head" else 0
         if self._head > MOST_HEAD:
             self.send_400_response("The headers are too long.")
         self._start_timer()
 
-    def on_headers_complete(self) -> None:
-        """Hand the request to the application, unless `Door` has no room for it."""
-        self._in_head, self._head = False, 0
-        # Answers leave in the order of their requests, so refuse only if no other is to come first.
-        idle = not self.pipeline and (self.cycle is None or self.cycle.response_complete)
-        protocol = self.url.startswith((b"/v1/", b"/personalizer/"))
-        self._refused = idle and protocol and not self.door.has_room(b"reward" in self.url)
-        if not self._refused:
-            self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
-            super().on_headers_complete()
+    def _refuse(self, data: bytes) -> bool:
+        """Answer one whole request that there is no room for; return False for anything else."""
+        # Answers leave in the order of their requests: no other may be unanswered.
+        if self._part or self.pipeline or not (self.cycle is None or self.cycle.response_complete):
+            return False
+        head, end, body = data.partition(b"\r\n\r\n")
+        line, _, fields = head.partition(b"\r\n")
+        if not (end and line.startswith(b"POST ") and line.endswith(b" HTTP/1.1")):
+            return False
+        fields = b"\r\n%s\r\n" % fields.lower()
+        # Where the request ends must be beyond doubt: a proxy in front must see the same.
+        if b"transfer-encoding" in fields or fields.count(b"content-length") != 1:
+            return False
+        if b"\r\ncontent-length: %d\r\n" % len(body) not in fields or self.door.has_room(line[5:]):
+            return False
+        self.door.refused += 1
+        self.transport.write(REFUSAL)
+        self._stop_timer()
+        if self.timeout_keep_alive_task is None:  # else it goes on from the last other answer
+            self.on_response_complete()
+        return True
 
-    def on_body(self, body: bytes) -> None:
-        """Ignore the body of a request that is refused."""
-        if not self._refused:
-            super().on_body(body)
+    def on_message_begin(self) -> None:
+        """Note that a head begins."""
+        self._part, self._head = "head", 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Hand the request to the application."""
+        self._part = "body"
+        self.scope["connection"] = self  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Count the request, with the time of its arrival, or answer that it is refused."""
-        self._in_head = self._complete = True
-        if self._refused:
-            self.door.refused += 1
-            self.transport.write(REFUSAL)
-            self.on_response_complete()
-            return
+        """Count the request; note when it arrived, and whether there is room for it."""
+        self._part = ""
         if not self.cycle.response_complete:
-            self.cycle.scope["arrived"] = time.monotonic()  # type: ignore[typeddict-unknown-key]
+            scope: Any = self.cycle.scope
+            scope["arrived"], scope["has_room"] = time.monotonic(), self.door.has_room(self.url)
             self.door.requests += 1
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Free what was read of the request now, while it is in the caches of the processor."""
+        if not self._part and not self.pipeline:
+            self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, and forget the connection."""
@@ -314,13 +342,12 @@ class Application:
         try:
             body = await self._body(receive)
             if "arrived" in scope:
-                self.door.note_wait(time.monotonic() - scope["arrived"])
+                now = time.monotonic()
+                self.door.note_wait(now, now - scope["arrived"])
             if not self.ready and path[0] not in OPEN:
                 message = "the service is starting; try again soon"
                 raise HttpProblem(503, "NotReady", message, [(b"retry-after", b"1")])
-            if protocol is not self.page and not self.door.has_room(
-                "reward" in path, counted="arrived" in scope
-            ):
+            if not scope.get("has_room", True):
                 self.door.refused += 1
                 raise Overloaded
             call = Call(
