@@ -269,6 +269,11 @@ class Learner:
             known.ready = True
         return known
 
+    @property
+    def is_training_due(self) -> bool:
+        """Whether the next call trains the model, which may take long."""
+        return bool(self.known.books.counts[DUE])
+
     def machine_for(self, known: Knowledge) -> Machine:
         """Return the machine that decides and learns with what is known."""
         if known.machine is None:
@@ -588,9 +593,8 @@ class Learner:
         if not known.machine.learns_at_once:
             self.learn_rows(Lesson.of([row], [column], [kind], [reward]))
             return
-        known.ready = False
+        known.ready = False  # where training is due, the next call trains
         known.ready = not known.machine.learn(row, column, kind, reward)
-        self.prepared()
 
     def learn_rows(self, lesson: Lesson, *changes: Change) -> int:
         """Learn rewards together with further changes, `at_once`; return how many were learned."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 # What became of an event.
 TAKEN, REPEATED, LATE, REFUSED = "taken", "repeated", "not waiting", "refused"
 
-# Numbers that a model may hold, and from how many on its loop works in a thread: to learn a prior
-# again for 200,000 (10 arms, 140 columns) takes 15 ms, to widen it to 10,000,000 some 6 s.
+# Numbers that a model may hold, and from how many on its loop works in a thread always: to widen a
+# model to 10,000,000 takes some 6 s. A smaller one only does so to train, which may take 0.3 s.
 MOST_NUMBERS, SLOW = 10_000_000, 200_000
 
 
@@ -135,7 +135,8 @@ class Loop:
     @property
     def is_slow(self) -> bool:
         """Whether to fold or to decide may take more than some milliseconds."""
-        return self.growing or self.numbers(self.width) > SLOW
+        training = self.learner is not None and self.learner.is_training_due
+        return training or self.growing or self.numbers(self.width) > SLOW
 
     def admit(
         self, context: Features | None, arm_features: Collection[Features] = (), new_arms: int = 0
