@@ -178,6 +178,7 @@ def test_a_database_that_stops_and_comes_back(mortal_database, stores, clock, tm
             for decision in (*before, *made):
                 assert await two.reward(two.loop("drinks"), decision.id, 1.0) == TAKEN
             await until(lambda: one.ledger.position == two.ledger.position)
+            await until(lambda: not one.turns.left + two.turns.left)  # folds in threads
             assert (
                 here.digest() == there.digest() == one.replayed(one.loop("drinks"), False).digest()
             )

@@ -3,13 +3,14 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from tsucb.agent.decision_log import explained_row, reward_row
 from tsucb.logs.decision_log import Row, write_parquet
 from tsucb.service import events
 from tsucb.service.events import AnyEvent, Decided, Passed, Pick
 from tsucb.service.loop import Loop
+from tsucb.service.scheduling import in_process
 from tsucb.service.settings import FREE_MODEL, LoopSettings
 from tsucb.service.state import Slot
 
@@ -81,37 +82,54 @@ def export_parquet(service: "Service", loop: Loop) -> IO[bytes]:
     return file
 
 
-def recent_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
-    """Return the last decisions of a loop in the form of `tsucb.logs.decision_log.read`."""
-    from tsucb.logs.decision_log import joined
+class RecentLog(NamedTuple):
+    """The last events of a loop: what a process of its own needs to evaluate them."""
 
-    log = service.newest(loop, most)
-    return joined(list(log_rows(loop.settings, log, loop.now)))
+    settings: LoopSettings
+    now: float
+    bodies: list[bytes]
+
+    @classmethod
+    def of(cls, service: "Service", loop: Loop, most: int) -> "RecentLog":
+        """Read this many events, `MOST_EVENTS` at most; blocks."""
+        rows = service.store.newest(loop.number, min(max(most, 1), MOST_EVENTS))
+        return cls(loop.settings, loop.now, [row.body for row in rows])
+
+    def decisions(self) -> "pd.DataFrame":
+        """Return the decisions in the form of `tsucb.logs.decision_log.read`."""
+        from tsucb.logs.decision_log import joined
+
+        return joined(list(log_rows(self.settings, map(events.decode, self.bodies), self.now)))
+
+    def judged(self) -> "pd.DataFrame":
+        """Return the decisions whose wait is over, and that have a reward or its default."""
+        table = self.decisions()
+        # Of decisions that still wait, only those with early rewards are known: a biased sample.
+        done = table["time"] + self.settings.reward_wait <= self.now
+        return table[done & table["reward"].notna()].reset_index(drop=True)
 
 
 def comparison(
     service: "Service", loop: Loop, agents: dict[str, dict[str, Any]], most: int
 ) -> "Comparison":
     """Estimate what other configurations would have earned on the last decisions; blocks."""
-    table = judged_decisions(service, loop, most)
+    return in_process(compare_on_log, RecentLog.of(service, loop, most), agents)
+
+
+def compare_on_log(log: RecentLog, agents: dict[str, Any]) -> "Comparison":
+    """Compare configurations on a log; the settings of the loop stand for those left out."""
+    table = log.judged()
     if len(table) < 2:
         raise ValueError("there are not enough decisions whose wait is over; try again later")
-    return compare_on_log(loop, table, agents)
+    return compare_on_table(log.settings, table, agents)
 
 
-def judged_decisions(service: "Service", loop: Loop, most: int) -> "pd.DataFrame":
-    """Return the last decisions whose wait is over, and that have a reward or its default."""
-    table = recent_decisions(service, loop, min(max(most, 1), MOST_EVENTS))
-    # Of decisions that still wait, only those with early rewards are known: a biased sample.
-    done = table["time"] + loop.settings.reward_wait <= loop.now
-    return table[done & table["reward"].notna()].reset_index(drop=True)
-
-
-def compare_on_log(loop: Loop, table: "pd.DataFrame", agents: dict[str, Any]) -> "Comparison":
-    """Compare configurations on decisions; the settings of the loop stand for those left out."""
+def compare_on_table(
+    settings: LoopSettings, table: "pd.DataFrame", agents: dict[str, Any]
+) -> "Comparison":
+    """Compare configurations on decisions; see `compare_on_log`."""
     from tsucb.evaluation.compare import compare
 
-    settings = loop.settings
     usual: dict[str, Any] = {"policy": settings.policy, "forgetting": settings.forgetting}
     if settings.model != FREE_MODEL:
         usual["model"] = settings.model

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tsucb.pages.render import asset, render
 from tsucb.service import native, openapi, views
 from tsucb.service.errors import HttpProblem, NotFound, Problem
-from tsucb.service.export import comparison, recent_decisions
+from tsucb.service.export import RecentLog, comparison
 from tsucb.service.http import Answer, Call, Operations, json_answer
 from tsucb.service.keys import ADMINISTER, GRACE, GRANTS, READ, KeyRecord, hashed
 from tsucb.service.loop import Loop
@@ -215,7 +215,7 @@ def loop_page(
     from tsucb.logs.report import LogReport
 
     try:
-        calibration = LogReport(recent_decisions(call.service, loop, RECENT)).calibration()
+        calibration = LogReport(RecentLog.of(call.service, loop, RECENT).decisions()).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     return page_answer(

@@ -3,6 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import multiprocessing
+import os
+import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +20,8 @@ Found = TypeVar("Found")
 
 SLOWER = 0.1  # share of the time that passes by which a clock that is ahead goes slower
 LOOP_THREADS = 2  # for folding and deciding of slow loops
-BACKGROUND_THREADS = 5  # for compiling, evaluating, exporting, relearning
+BACKGROUND_THREADS = 5  # for exporting and relearning, and to wait for processes
+NICE = 5  # by which these threads, on Linux, and processes leave the processor to requests
 # Of what may take minutes, this many of a kind have a thread at a time: others find one meanwhile.
 LONG = {"asked": 2, "made": 2}
 
@@ -79,6 +84,45 @@ async def settled(found: "Found | asyncio.Future[Found]") -> Found:
     return await asyncio.shield(found) if isinstance(found, asyncio.Future) else found
 
 
+def in_process(function: Callable[..., Found], *arguments: Any) -> Found:
+    """Return what a function returns in a process of its own; blocks.
+
+    What compiles holds the lock of the interpreter for as long as a second.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=send_result, args=(there, function, arguments), daemon=True)
+    child.start()
+    there.close()
+    with here:
+        try:
+            found, error = here.recv()
+        except EOFError:
+            raise RuntimeError("the process that was to work has ended") from None
+        finally:
+            child.join()
+    if error is not None:
+        raise error
+    result: Found = found
+    return result
+
+
+def send_result(there: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Call a function, and send what it returns or raises to the process that waits for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
+    lower_priority()
+    try:
+        there.send((function(*arguments), None))
+    except Exception as error:
+        there.send((None, error))
+
+
+def lower_priority() -> None:
+    """Leave the processor to others: the thread that calls does so on Linux, elsewhere nobody."""
+    if sys.platform == "linux":
+        os.nice(NICE)
+
+
 class Turns:
     """Runs work on each loop one after the other, in the order of the calls.
 
@@ -95,8 +139,8 @@ class Turns:
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()  # that do it
         self.working: set[asyncio.Task[Any]] = set()  # what `begin` has begun
-        self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop")
-        self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background")
+        self._threads = ThreadPoolExecutor(LOOP_THREADS, "loop", lower_priority)
+        self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "background", lower_priority)
         self._long = {kind: asyncio.Semaphore(most) for kind, most in LONG.items()}
 
     def do(

@@ -66,6 +66,7 @@ class Service:
         self.store, self.clock, self.keys = store, SteadyClock(clock, steady), Keys(store)
         self.spool = Spool(folder)
         self._issuing = asyncio.Lock()  # keys, one after the other
+        self.serving = False  # whether requests would have to wait for this process
         self.ledger = ledger = Ledger(store, self.clock, self.spool, **settings)
         self.upkeep = Upkeep(ledger, self.keys, folder)
         self.start, self.stop = self.upkeep.start, self.upkeep.stop
@@ -97,7 +98,7 @@ class Service:
         """Return the keys of a new loop, and the records and events to be written for it."""
         check_loop(name)
         check_arms(arms)
-        await self.turns.in_background(settings.warm)
+        await self._warm(settings)
         loop, now = LoopRecord(secrets.randbits(62), name), self.clock()
         detail = msgspec.json.encode(settings).decode()
         audit = AuditRecord(now, who, "create", name, detail, scoped("create", name, key))
@@ -106,6 +107,11 @@ class Service:
             happened.append(events.ArmsChanged(now, add=list(arms)))
         keys, issued = self.keys.issue(loop.number, name, ROLES, now)
         return keys, [loop, audit, *issued], [(loop.number, event) for event in happened]
+
+    async def _warm(self, settings: LoopSettings, lists: bool = False) -> None:
+        """Compile what requests to a loop with these settings need."""
+        if not settings.is_warm(lists):
+            await self.turns.in_background(settings.warm, lists, self.serving)
 
     async def prepare(
         self, wanted: dict[str, dict[str, Any]], keep: Callable[[dict[str, Any]], None]
@@ -132,6 +138,7 @@ class Service:
             self.keys.take(records)
         for name, given in wanted.items():
             await self._bring(self.loop(name), given)
+        self.serving = True
 
     async def _bring(self, loop: Loop, given: dict[str, Any]) -> None:
         """Change what a file says otherwise than the loop has it; arms it added before, may go."""
@@ -214,7 +221,7 @@ class Service:
         settings = changed(before, changes)
         if settings == before and not documents:
             return settings
-        await self.turns.in_background(settings.warm)
+        await self._warm(settings)
         relearn = relearn and loop.learner is not None and not settings.learns_like(before)
         detail = msgspec.json.encode(changes).decode()
         event = events.Configured(self.clock(), settings, relearn)
@@ -289,8 +296,8 @@ class Service:
         if loop.full:
             raise Overloaded(int(min(max(loop.due - self.clock(), 1), 60)))
         offered = await self._offered(loop, arms, asked.may_add)
-        if asked.is_list(loop) and not loop.settings.is_warm(lists=True):
-            await self.turns.in_background(partial(loop.settings.warm, lists=True))
+        if asked.is_list(loop):
+            await self._warm(loop.settings, lists=True)
         if self.turns.left[loop.number] > MOST_TURNS:
             raise Overloaded
         for slot in asked.slots if asked.slots[0].features else ONE:

@@ -16,6 +16,7 @@ from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.curves import ROWS
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
+from tsucb.service.scheduling import in_process
 
 LONGEST_WAIT = 90 * 86_400.0  # seconds
 
@@ -121,10 +122,15 @@ class LoopSettings(
         inner = type(getattr(rule, "policy", None))
         return self.model, type(rule), inner, self.forgetting == 1, lists
 
-    def warm(self, lists: bool = False) -> None:
-        """Compile what requests need: decide, and learn until curves may be fitted; blocks."""
+    def warm(self, lists: bool = False, serving: bool = False) -> None:
+        """Compile what requests need: decide, and learn until curves may be fitted; blocks.
+
+        While requests are served, another process compiles first, and this one reads the code.
+        """
         if self.is_warm(lists):
             return
+        if serving:
+            in_process(LoopSettings.warm, self, lists)
         # Linear models have two memory layouts, for few and for many features, and large models
         # decide with a function of their own.
         for features in (1, 24, 200):

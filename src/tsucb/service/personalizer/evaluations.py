@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from tsucb.service.errors import Conflict, HttpProblem, NotFound, Problem, StoreError
-from tsucb.service.export import MOST_EVENTS, compare_on_log, judged_decisions
+from tsucb.service.export import MOST_EVENTS, RecentLog, compare_on_table
 from tsucb.service.http import Call, encode, json_answer
 from tsucb.service.keys import ADMINISTER
 from tsucb.service.loop import Loop
@@ -30,6 +30,7 @@ from tsucb.service.personalizer.routes import (
     one_page,
     seconds_since,
 )
+from tsucb.service.scheduling import in_process
 from tsucb.service.service import Service, check_text
 
 WRONG = "InvalidEvaluationContract"
@@ -72,28 +73,33 @@ def evaluate(
     service: Service, loop: Loop, evaluation: dict[str, Any], start: float, end: float
 ) -> None:
     """Fill in the results of all policies of an evaluation; blocks."""
+    log = RecentLog.of(service, loop, MOST_EVENTS)
+    evaluation |= in_process(results, log, evaluation["custom"], start, end)
+
+
+def results(log: RecentLog, custom: dict[str, str], start: float, end: float) -> dict[str, Any]:
+    """Return the results of all policies of an evaluation."""
     from tsucb.evaluation.compare import LOGGED
 
-    table = judged_decisions(service, loop, MOST_EVENTS)
+    table, settings = log.judged(), log.settings
     table = table[(table["time"] >= start) & (table["time"] < end)].reset_index(drop=True)
     if len(table) < 2:
         raise ValueError("there are no events in this time whose wait is over")
-    custom = evaluation["custom"]
     agents = {name: learning_settings(text) for name, text in custom.items()}
-    found = compare_on_log(loop, table, {"Random": {"policy": "Random"}, **agents})
+    found = compare_on_table(settings, table, {"Random": {"policy": "Random"}, **agents})
     table = table.tail(found.decisions)
     first = np.array([row[0] for row in table["arms"]]) == table["arm"].to_numpy()
     baseline = np.where(first, table["reward"] / table["propensity"], 0.0)
-    online = f'{{"policy": "{loop.settings.policy}"}}'
-    evaluation["policies"] = policies = [
+    online = f'{{"policy": "{settings.policy}"}}'
+    policies = [
         result("Online", online, "Online", found.time, found.terms[LOGGED]),
         result("Baseline", "", "Baseline", table["time"].to_numpy(), baseline),
         result("Random", "", "Random", found.time, found.terms["Random"]),
         *(result(n, text, "Custom", found.time, found.terms[n]) for n, text in custom.items()),
     ]
     best = max(policies, key=lambda policy: summary(policy["spans"])["averageReward"])
-    evaluation["optimalPolicy"] = best["name"]
-    evaluation["description"] = f"{found.decisions} events, by {found.method}"
+    description = f"{found.decisions} events, by {found.method}"
+    return {"policies": policies, "optimalPolicy": best["name"], "description": description}
 
 
 def result(name: str, arguments: str, source: str, time: Any, terms: Any) -> dict[str, Any]:
