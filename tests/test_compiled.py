@@ -466,6 +466,30 @@ def test_signals_that_raise_find_arrays_of_kernels_returned_or_not():
 
 
 @compiled
+def swap(matrix, flags, i, j):  # type: ignore[no-untyped-def]
+    matrix[i, j], matrix[-1, -1] = matrix[-1, -1], matrix[i, j]
+    flags[j] = not flags[-1]
+
+
+@compiled
+def swap_in_a_part(matrix, flags, i, j):  # type: ignore[no-untyped-def]
+    swap(matrix, flags, i, j)
+
+
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("i", [1, -2, np.uint8(1)])
+def test_elements_in_parts_are_those_of_numpy(order, i):
+    expected, flags = np.arange(12.0).reshape(3, 4), np.array([True, False, True])
+    matrix = np.repeat(expected, 2, axis=1)[:, ::2]
+    if order != "strided":
+        matrix = np.array(expected, order=order)
+    swap_in_a_part(matrix, flags, i, 0)
+    expected[1, 0], expected[2, 3] = 11.0, 4.0
+    assert matrix.tolist() == expected.tolist()
+    assert flags.tolist() == [False, False, True]
+
+
+@compiled
 def sum_of_lent(values):  # type: ignore[no-untyped-def]
     lent = borrowed(values)
     return lent[1:].sum() + (lent if lent[0] > 0 else values + 1.0)[0]

@@ -17,7 +17,6 @@ import numba.np.random.generator_core  # registers the data model of generators
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.datamodel import default_manager
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate
@@ -180,12 +179,15 @@ class KeptFields(AttributeTemplate):  # type: ignore[misc]
 
 @lower_getattr_generic(KeptType)
 def read_field(context, builder, kind, address, name):  # type: ignore[no-untyped-def]
-    number = kind.fields.index(name)
-    whole = builder.bitcast(address, context.get_data_type(kind.contents).as_pointer())
-    place = cgutils.gep_inbounds(builder, whole, 0, number)
-    if is_record(kind.types[number]):
-        return builder.bitcast(place, cgutils.voidptr_t)
-    return context.unpack_value(builder, kind.types[number], place)
+    number, form = kind.fields.index(name), layout(kind.contents).fields
+    member, (_, offset, *_) = kind.types[number], form[str(number)]  # type: ignore[index]
+    place = builder.gep(address, [ir.IntType(64)(offset)], inbounds=True)
+    if is_record(member):
+        return place
+    place = builder.bitcast(place, context.get_data_type(member).as_pointer())
+    if isinstance(member, types.Array):
+        return builder.load(place)  # Numba would read it field by field
+    return context.unpack_value(builder, member, place)
 
 
 def is_record(kind: Any) -> bool:
