@@ -76,22 +76,10 @@ def next_arm(player, context, available, step, rng):  # type: ignore[no-untyped-
     """Choose among the available arms; return a choice whose arm is an index into `available`."""
     choice = first_pull(player, available, rng)
     if choice.arm < 0:
-        choice = choose_from(beliefs(player, context, available, step, rng), player.policy, rng)
+        known = belief(player.model, player.state, context, available, step, rng)
+        choice = choose(player.policy, borrowed(known), rng)  # so references are not counted
+        still_needed(known)
     return choice
-
-
-@shared
-def choose_from(belief, policy, rng):  # type: ignore[no-untyped-def]
-    """Return the policy's choice; the belief is borrowed, so references are not counted."""
-    choice = choose(policy, borrowed(belief), rng)
-    still_needed(belief)
-    return choice
-
-
-@shared
-def beliefs(player, context, available, step, rng):  # type: ignore[no-untyped-def]
-    """Return the belief of the player's model about the available arms."""
-    return belief(player.model, player.state, context, available, step, rng)
 
 
 def first_pull(player, available, rng):  # type: ignore[no-untyped-def]

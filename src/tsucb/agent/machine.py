@@ -25,13 +25,13 @@ from tsucb.compiler.lent import LENT_BYTES, borrowed, bytes_of, lent, still_need
 from tsucb.compiler.memory import Kept, KeptType, keepable
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_linear import HybridLinear
-from tsucb.models.model import training_due, update
+from tsucb.models.model import belief, training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
 from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.policies.policy import Choice, choose, explored
-from tsucb.step import Player, beliefs, first_pull, initial_pulls, runs_compiled
+from tsucb.step import Player, first_pull, initial_pulls, runs_compiled
 
 Checksums: TypeAlias = NDArray[np.uint64]
 
@@ -220,13 +220,6 @@ def write_reason(seen, choice):  # type: ignore[no-untyped-def]
 
 
 @shared
-def player_of(deciding, chosen):  # type: ignore[no-untyped-def]
-    """Return model, state and policy as a player that has chosen each arm this many times."""
-    learning = deciding.learning
-    return Player(learning.model, learning.state, deciding.policy, chosen, deciding.first_pulls)
-
-
-@shared
 def next_step(counts):  # type: ignore[no-untyped-def]
     return counts[DECISIONS] + counts[OBSERVATIONS] + 1
 
@@ -234,12 +227,13 @@ def next_step(counts):  # type: ignore[no-untyped-def]
 @shared
 def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignore[no-untyped-def]
     """Choose among columns like `tsucb.step.next_arm`, and write what the policy saw."""
-    context, rng = laid_out(values, deciding.learning.room, columns), deciding.stream.rng
-    player = player_of(deciding, chosen)
+    learning, policy, rng = deciding.learning, deciding.policy, deciding.stream.rng
+    context = laid_out(values, learning.room, columns)
+    player = Player(learning.model, learning.state, policy, chosen, deciding.first_pulls)
     choice = first_pull(player, columns, rng)
     if choice.arm < 0:
-        belief = beliefs(player, context, columns, step, rng)
-        return choose_seen(player.policy, belief, rng, seen)
+        known = belief(learning.model, learning.state, context, columns, step, rng)
+        return choose_seen(policy, known, rng, seen)
     for i in range(seen.size):
         seen[i] = np.nan
     write_reason(seen, choice)

@@ -5,7 +5,7 @@ Each policy plays the arm with the largest bound; they differ in the width of th
 
 import functools
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -167,12 +167,7 @@ def bounds_chi_squared(policy, belief, rng):  # type: ignore[no-untyped-def]
     return belief.mean + width * belief.std
 
 
-def has_quantiles(policy: Any, belief: Any, rng: Any) -> bool:
-    """Return whether the law of a belief of this Numba type offers quantiles."""
-    return offers(upper_quantiles, class_of(belief))
-
-
-@implements(bounds, BayesUCB, where=has_quantiles)
+@implements(bounds, BayesUCB, where=lambda _, belief, __: offers(upper_quantiles, class_of(belief)))
 def bounds_bayes(policy, belief, rng):  # type: ignore[no-untyped-def]
     out = np.empty(belief.mean.size)
     upper_quantiles(belief, tail_at(belief.step, policy.c), out)
