@@ -976,12 +976,6 @@ def text_prior() -> str:
     return f"{cells.percent_of_ts.mean():.1f} ± {half:.1f} %"
 
 
-def assistant(policy: str) -> str:
-    """Return what a policy earned in the worked example, in per cent of uniform choice."""
-    row = pd.read_csv(RESULTS / "agent.csv").set_index("policy").loc[policy]
-    return f"{row.percent_of_uniform:.1f} ± {row.se:.1f} %"
-
-
 def noisy(column: str) -> tuple[float, float]:
     """Return the least and most of a column where noise is at least as large as the signal."""
     table = pd.read_csv(RESULTS / "sparse-coverage.csv")
@@ -1070,8 +1064,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "peers-ts": lambda: peers("coba", "LinTSLearner"),
     "greedy-mushroom": lambda: f"{table2_share('mushroom', 'Greedy') / 100:.1f} times",
     "text-prior": text_prior,
-    "assistant-tsucb": lambda: assistant("TS-UCB(100)"),
-    "assistant-ts": lambda: assistant("TS"),
     "heads-gain": gain_with_heads,
     "sparse-covers": lambda: "{:.0f} to {:.0f} %".format(*(100 * x for x in noisy("covered"))),
     "sparse-errs": lambda: "{:.0f} to {:.0f} %".format(*(100 * x - 100 for x in noisy("error"))),

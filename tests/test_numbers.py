@@ -11,33 +11,21 @@ from tests.test_docs import DOCS, PAGES, ROOT, TABLES, every_page
 # On every page each number in the prose that carries a unit is filled from the results, or is the
 # rounded entry of a table of the same page that is; but for this many, which may only become fewer.
 TYPED = {
-    "docs/appendix/paper.md": 2,  # averages that the paper's text states
-    "docs/appendix/reliability.md": 2,  # limits of tests
+    "docs/appendix/paper.md": 1,  # an average that the paper's text states
+    "docs/appendix/reliability.md": 1,  # the limit of a test
     "docs/coming-from/personalizer.md": 2,  # what Azure's service and its clients do
     "docs/explanation/adaptive.md": 1,  # computed in the sentence
-    "docs/explanation/compiler.md": 1,
     "docs/explanation/default.md": 20,
-    "docs/how-to/agent.md": 10,
-    "docs/how-to/arms.md": 3,
-    "docs/how-to/cluster.md": 11,  # computed from the seconds of single tasks, which are not kept
-    "docs/how-to/evaluation.md": 4,  # settings
-    "docs/how-to/fleets.md": 2,
-    "docs/how-to/posteriors.md": 4,
-    "docs/how-to/service.md": 50,  # of which some 20 are settings
-    "docs/how-to/sparse.md": 3,
+    "docs/how-to/evaluation.md": 1,  # a setting
+    "docs/how-to/service.md": 5,
     "docs/results/peers/peers.md": 9,  # what was not measured, written by the benchmark itself
 }
 # Tables of measurements that are typed, not filled; these may only become fewer, too.
 TYPED_TABLES = {
-    "docs/appendix/defaults.md": 1,
-    "docs/explanation/default.md": 7,
-    "docs/how-to/agent.md": 1,
-    "docs/how-to/arms.md": 2,
-    "docs/how-to/choosing.md": 1,
-    "docs/how-to/cluster.md": 1,
+    "docs/explanation/default.md": 6,
     "docs/how-to/fleets.md": 1,
     "docs/how-to/posteriors.md": 1,
-    "docs/how-to/service.md": 6,
+    "docs/how-to/service.md": 2,
     "docs/results/peers/peers.md": 2,
 }
 # Settings of a measurement, which no measurement gives.
