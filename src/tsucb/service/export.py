@@ -95,11 +95,15 @@ class RecentLog(NamedTuple):
         rows = service.store.newest(loop.number, min(max(most, 1), MOST_EVENTS))
         return cls(loop.settings, loop.now, [row.body for row in rows])
 
+    def events(self) -> list[AnyEvent]:
+        """Return the events."""
+        return [*map(events.decode, self.bodies)]
+
     def decisions(self) -> "pd.DataFrame":
         """Return the decisions in the form of `tsucb.logs.decision_log.read`."""
         from tsucb.logs.decision_log import joined
 
-        return joined(list(log_rows(self.settings, map(events.decode, self.bodies), self.now)))
+        return joined(list(log_rows(self.settings, self.events(), self.now)))
 
     def judged(self) -> "pd.DataFrame":
         """Return the decisions whose wait is over, and that have a reward or its default."""

@@ -214,8 +214,9 @@ def loop_page(
     """Render the page of a loop; blocks."""
     from tsucb.logs.report import LogReport
 
+    log = RecentLog.of(call.service, loop, RECENT)
     try:
-        calibration = LogReport(RecentLog.of(call.service, loop, RECENT).decisions()).calibration()
+        calibration = LogReport(log.decisions()).calibration()
     except ValueError:  # no decisions yet
         calibration = None
     return page_answer(
@@ -225,7 +226,7 @@ def loop_page(
         name=loop.name,
         state=state,
         rows=[] if arms is None else list(arms.nlargest(MOST_LISTED, "pulls").itertuples()),
-        events=list(call.service.newest(loop, RECENT)),
+        events=log.events(),
         alerts=list(loop_alerts(loop)),
         calibration=calibration,
         views=views,

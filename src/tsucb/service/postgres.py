@@ -122,11 +122,11 @@ class PostgresStore(Store):
         if connection is None or connection.closed:
             # A network that swallows everything is noticed within seconds.
             connection = psycopg.connect(
-                self._address, autocommit=True, connect_timeout=2, keepalives_idle=5,
+                self._address, autocommit=True, connect_timeout=3, keepalives_idle=5,
                 keepalives_interval=2, keepalives_count=3, tcp_user_timeout=10_000,
             )  # fmt: skip
             self._connections[name] = connection
-            self._deadlines[name] = time.monotonic() + PATIENCE[name]  # connecting has its own
+            self._deadlines[name] = time.monotonic() + PATIENCE[name]
             timeouts = {"lock_timeout": 1_500 * IDLE // 1_000, "statement_timeout": 20_000,
                         "idle_in_transaction_session_timeout": IDLE}  # fmt: skip
             mark = f"'tsucb {self.name} {name}'"
@@ -157,9 +157,10 @@ class PostgresStore(Store):
             execute("INSERT INTO tsucb_lease VALUES ('', '-infinity', 0)")
 
     def _execute(self, name: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        self._deadlines[name] = time.monotonic() + PATIENCE[name]
         try:
-            cursor = self._connected(name).execute(query.replace("?", "%s"), values or None)
+            connection = self._connected(name)
+            self._deadlines[name] = time.monotonic() + PATIENCE[name]  # connecting took its own
+            cursor = connection.execute(query.replace("?", "%s"), values or None)
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.errors.UniqueViolation as error:
             raise Conflict(f"it is there already: {one_line(error)}") from error

@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -437,10 +437,6 @@ class Service:
         if NUL in id:  # as no id that was given out
             return []
         return [*map(events.decode, await asyncio.to_thread(self.store.about, loop.number, id))]
-
-    def newest(self, loop: Loop, count: int) -> Iterator[AnyEvent]:
-        """Yield the last events about decisions of a loop, in order; blocks."""
-        return (events.decode(row.body) for row in self.store.newest(loop.number, count))
 
     # Documents
 
