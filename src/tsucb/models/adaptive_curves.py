@@ -303,10 +303,9 @@ class AdaptiveCurves(Model):
                 "model, or copy one"
             )
         change = first.change.merged(second.change, base.change)
-        factors = [np.exp(change.faded - state.change.faded) for state in (first, second, base)]
-        one, two, old = (
-            faded(state, each) for state, each in zip((first, second, base), factors, strict=True)
-        )
+        one, two, old = (state.copy() for state in (first, second, base))
+        for state in (one, two, old):
+            fade_all(state, np.exp(change.faded - state.change.faded))
         linear = self.linear.merged(one.linear, two.linear, old.linear)
         result = one._replace(linear=linear, change=change)
         if base.curves.frozen[0]:
@@ -342,13 +341,6 @@ class AdaptiveCurves(Model):
         self.curved.refresh(result.curved, SETTLED)
         result.curved.regressions.pulls[:] = pulls
         return result
-
-
-def faded(state: CurvedState, factors: Floats) -> CurvedState:
-    """Return a copy of the state, in which what was seen of each arm counts less."""
-    result = state.copy()
-    fade_all(result, factors)
-    return result
 
 
 def fade_all(state: CurvedState, factors: Floats) -> None:
@@ -418,12 +410,8 @@ def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # typ
 
 @implements(update, AdaptiveCurves)
 def update_curved(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    change, curves, frozen, bends = (
-        state.change,
-        state.curves,
-        state.curves.frozen[0],
-        state.bends[0],
-    )
+    change, curves = state.change, state.curves
+    frozen, bends = curves.frozen[0], state.bends[0]
     row = wide = anchored(state.linear, context.copy(), reward)
     z, pulls = learn_posterior(state.linear, arm, row), state.curved.regressions.pulls
     widely = frozen and (bends or change.life[0] < ALL_LEARNED or pulls[arm] % 2 == 1)
