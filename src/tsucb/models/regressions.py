@@ -389,7 +389,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """
     if is_all(arms, state.pulls.size):
         return state.pulls, state.information
-    pulls, information = np.empty(arms.size, np.int64), np.empty(arms.size)
+    pulls, information = np.empty(arms.size, state.pulls.dtype), np.empty(arms.size)
     for a in range(arms.size):
         pulls[a], information[a] = state.pulls[arms[a]], state.information[arms[a]]
     return pulls, information
