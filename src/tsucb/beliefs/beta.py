@@ -88,20 +88,23 @@ def upper_quantiles_beta(belief, tail, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def beta_edge(alpha: float, beta: float, side: float) -> float:
+def edge(alpha: float, beta: float, side: float) -> float:
     """Return the distance from the mode at which the density of the logit falls to exp(−REACH²/2).
 
     With m = alpha/n and n = alpha + beta, the density at a distance v falls by the factor
-    exp(−D), D(v) = n log(1 − m + m eᵛ) − alpha v; D is n times a relative entropy, and exp(−D)
-    bounds the chance of going beyond v (Chernoff). Newton's method: D is convex.
+    exp(−D), D(v) = n log(1 + m (eᵛ − 1)) − alpha v; D is n times a relative entropy, and exp(−D)
+    bounds the chance of going beyond v (Chernoff). Newton's method: D is convex. For a huge beta,
+    D is alpha (eᵛ − 1 − v), as for the logarithm of a gamma.
     """
     n = alpha + beta
-    m = alpha / n
-    v = side * REACH * math.sqrt(1.0 / alpha + 1.0 / beta)
-    for _ in range(8):
-        e = m * math.exp(min(v, 700.0))
-        excess = n * math.log(1.0 - m + e) - alpha * v - 0.5 * REACH * REACH
-        v -= excess / (n * e / (1.0 - m + e) - alpha)
+    m, half = alpha / n, 0.5 * REACH * REACH
+    v = min(
+        side * REACH * math.sqrt(1.0 / alpha + 1.0 / beta), 5.0 + math.log1p(2.0 * half / alpha)
+    )
+    for _ in range(50):
+        e = m * math.expm1(v)
+        excess = n * math.log1p(e) - alpha * v - half
+        v -= excess / (n * (m + e) / (1.0 + e) - alpha)
         if abs(excess) < 0.1:
             break
     if not abs(v) < 1400.0:  # the law is wider than the range of floats
@@ -113,8 +116,8 @@ def beta_edge(alpha: float, beta: float, side: float) -> float:
 def window_beta(belief, arm):  # type: ignore[no-untyped-def]
     alpha, beta = belief.law.alpha[arm], belief.law.beta[arm]
     mode = math.log(alpha / beta)
-    low = max(mode + beta_edge(alpha, beta, -1.0), -700.0)
-    high = min(mode + beta_edge(alpha, beta, 1.0), 700.0)
+    low = max(mode + edge(alpha, beta, -1.0), -700.0)
+    high = min(mode + edge(alpha, beta, 1.0), 700.0)
     # The logit bends on a scale of one even where the law is wider.
     return low, high, min(math.sqrt(1.0 / alpha + 1.0 / beta), 1.0)
 

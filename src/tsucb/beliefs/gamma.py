@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tsucb.beliefs.belief import Belief, positive_vector
-from tsucb.beliefs.beta import CHANCE, SMALLEST
-from tsucb.beliefs.gaussian import REACH
+from tsucb.beliefs.beta import CHANCE, SMALLEST, edge
 from tsucb.beliefs.law import (
     IndependentLaw,
     distribution,
@@ -18,9 +17,11 @@ from tsucb.beliefs.law import (
     variable_at,
     window,
 )
-from tsucb.compiler import compiled, implements
+from tsucb.compiler import implements
 from tsucb.numeric.arrays import Floats
 from tsucb.numeric.special import chi_squared_quantile_upper, gamma_front, gamma_tails
+
+HUGE = 1e30  # with this beta the window of a Beta is that of a gamma
 
 
 class Gamma(IndependentLaw):
@@ -72,33 +73,13 @@ def upper_quantiles_gamma(belief, tail, out):  # type: ignore[no-untyped-def]
         out[a] = 0.5 * chi_squared_quantile_upper(tail, 2.0 * law.shape[a]) / law.rate[a]
 
 
-@compiled
-def gamma_edge(shape: float, side: float) -> float:
-    """Return the distance from the mode at which the density of the log falls to exp(−REACH²/2).
-
-    The density at a distance v falls by exp(−D), D(v) = shape (eᵛ − 1 − v), which is convex: so
-    Newton's method converges from outside, and exp(−D) bounds the chance of going beyond v.
-    """
-    v = side * REACH / math.sqrt(shape) - (REACH * REACH / shape if side < 0.0 else 0.0)
-    v = min(v, 5.0 + math.log1p(REACH * REACH / shape))
-    for _ in range(50):
-        e = math.exp(v)
-        excess = shape * (e - 1.0 - v) - 0.5 * REACH * REACH
-        v -= excess / (shape * (e - 1.0))
-        if abs(excess) < 0.1:
-            break
-    if not abs(v) < 1400.0:  # the law is wider than the range of floats
-        return side * 1400.0
-    return v
-
-
 @implements(window, Gamma)
 def window_gamma(belief, arm):  # type: ignore[no-untyped-def]
     shape = belief.law.shape[arm]
     mode = math.log(shape / belief.law.rate[arm])
-    low = max(mode + gamma_edge(shape, -1.0), -700.0)
+    low = max(mode + edge(shape, HUGE, -1.0), -700.0)
     # The logarithm bends on a scale of one even where the law is wider.
-    high = min(mode + gamma_edge(shape, 1.0), 700.0)
+    high = min(mode + edge(shape, HUGE, 1.0), 700.0)
     return min(low, high), high, min(1.0 / math.sqrt(shape), 1.0)
 
 
