@@ -3,13 +3,14 @@
     python -m benchmarks.bending --part rewards|stationary|coverage|speed [--seeds 5] [--runs 200]
 
 `rewards`: totals of 3,000 decisions of the linear model and of the default, on an XOR of two
-features, the wheel bandit (δ = 0.5), and three tables that come with river.
+features, the wheel bandit (δ = 0.5), three tables that come with river, and arms with features that
+pay where these are near the context's.
 `stationary`: in how many runs without bends or changes the default, without looks at arms that were
 left alone, plays exactly the arms of the linear model, and what it earns with them.
 `coverage`: how often the 90 % interval of an arm's mean holds it, for a linear and a bent truth,
 after 100, 1,000 and 10,000 decisions.
-`speed`: processor time of a decision and its reward, ten arms and ten features, for linear and bent
-rewards.
+`speed`: processor time of a decision and its reward, ten arms and ten features, also with five of
+each arm, for linear and bent rewards.
 
 With `--out FILE.csv` results are added to a file, and those that are there are not measured again;
 `--processes` and `--minutes` are explained in benchmarks/tasks.py.
@@ -32,7 +33,7 @@ import tsucb
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import tasks
-from benchmarks.change import clicks, plain, shop
+from benchmarks.change import clicks, models, near, plain, shop, tastes
 from benchmarks.defaults import problems
 
 Floats = NDArray[np.float64]
@@ -81,14 +82,15 @@ class Task(NamedTuple):
 
 def total_rewards(task: Task) -> list[tasks.Row]:
     """Return a row with the totals of both models, and whether the default bent."""
+    drawn = {"XOR": xor, "wheel": wheel, "near": near}
     if task.problem in problems.RIVER:
         table = problems.read(task.problem)
         steps = min(len(table.features), 3_000)
         contexts, rewards = problems.draw(table, problems.RAW, task.seed, steps)
     else:
-        contexts, rewards = (xor if task.problem == "XOR" else wheel)(task.seed, 3_000)
-    d, row = contexts.shape[1], {"decisions": float(len(contexts))}
-    for name, model in (("linear", tsucb.AdaptiveLinear(d)), ("default", tsucb.AdaptiveCurves(d))):
+        contexts, rewards = drawn[task.problem](task.seed, 3_000)
+    row = {"decisions": float(len(contexts))}
+    for name, model in zip(("linear", "default"), models(task.problem, contexts), strict=True):
         agent, arms = played(model, contexts, rewards, task.seed)
         row[name] = float(rewards[np.arange(len(arms)), arms].sum())
     return [{**row, "bends": bool(agent._learner.prepared().state.bends[0])}]
@@ -103,17 +105,17 @@ def print_rewards(table: pd.DataFrame) -> None:
         print(f"| {problem}, {count} | {means} | {bent} |")
 
 
-STATIONARY = {"plain": plain, "clicks": clicks, "shop": shop}
+STATIONARY = {"plain": plain, "clicks": clicks, "shop": shop, "tastes": tastes}
 STATIONARY_STEPS, LATER_SEEDS = 2_000, 1_000
 
 
 def stationary(task: Task) -> list[tasks.Row]:
     """Return a row: whether a run is decided as by the linear model, and what looks cost."""
     contexts, rewards = STATIONARY[task.problem](task.seed + LATER_SEEDS, STATIONARY_STEPS)
-    d = contexts.shape[1]
-    _, one = played(tsucb.AdaptiveLinear(d), contexts, rewards, task.seed)
-    agent, two = played(tsucb.AdaptiveCurves(d, looks=0), contexts, rewards, task.seed)
-    _, looking = played(tsucb.AdaptiveCurves(d), contexts, rewards, task.seed)
+    linear_model, still = models(task.problem, contexts, looks=0)
+    _, one = played(linear_model, contexts, rewards, task.seed)
+    agent, two = played(still, contexts, rewards, task.seed)
+    _, looking = played(models(task.problem, contexts)[1], contexts, rewards, task.seed)
     linear, ours = (float(rewards[np.arange(len(a)), a].sum()) for a in (one, looking))
     alarm = bool(agent.changes())
     return [{"same": one == two, "alarm": alarm, "linear": linear, "default": ours}]
@@ -190,12 +192,15 @@ def speed(task: Timed) -> list[tasks.Row]:
 
     Rewards are linear, or bend so much in one feature that the curved belief decides.
     """
-    contexts, rewards = shop(0, 19_000)
+    hybrid = task.model.startswith("Hybrid")
+    contexts, rewards = (tastes if hybrid else shop)(0, 19_000)
     if task.rewards == "bent":
-        rewards = rewards + 3.0 * np.cos(2.0 * contexts[:, :1] + np.arange(10.0))
+        first = contexts[..., 0].reshape(len(contexts), -1)
+        rewards = rewards + 3.0 * np.cos(2.0 * first + np.arange(10.0))
     times = np.empty((REPEATS, 19))
     for row in times:
-        agent = tsucb.Agent(range(10), model=getattr(tsucb, task.model)(10), seed=0)
+        model = getattr(tsucb, task.model)(*((5, 10) if hybrid else (10,)))
+        agent = tsucb.Agent(range(10), model=model, seed=0)
         for i in range(row.size):
             begin = time.process_time()
             for t in range(1_000 * i, 1_000 * (i + 1)):
@@ -236,9 +241,9 @@ PARTS = {
 def tasks_of(part: str, seeds: int, runs: int) -> Sequence[Task | Timed]:
     """Return the tasks of a part."""
     if part == "speed":
-        models = ("AdaptiveLinear", "AdaptiveCurves")
-        return [Timed(model, rewards) for rewards in ("linear", "bent") for model in models]
-    names = {"rewards": ("XOR", "wheel", *problems.RIVER), "coverage": ("linear", "bent")}
+        kinds = ("AdaptiveLinear", "AdaptiveCurves", "HybridLinear", "HybridCurves")
+        return [Timed(name, rewards) for rewards in ("linear", "bent") for name in kinds]
+    names = {"rewards": ("XOR", "wheel", *problems.RIVER, "near"), "coverage": ("linear", "bent")}
     count = runs if part == "stationary" else seeds
     return [Task(name, seed) for name in names.get(part, STATIONARY) for seed in range(count)]
 

@@ -12,6 +12,7 @@ Every contestant plays the same contexts and rewards, in which something changes
 
 Printed are the rewards before and after half of the steps, means over seeds, and the default's in
 per cent of the best fixed rate, which is chosen in hindsight. The stream `statlog` needs its data.
+In `tastes` and `near` the arms have features, and the models are `HybridLinear` and `HybridCurves`.
 Two streams are real series in the order of time, which come with river: `polls`, which of five
 institutes to believe about the approval of a president, and `water`, which of five simple forecasts
 of the flow in a pipe to use, hour by hour. Their changes are their own: `--changes none`.
@@ -82,6 +83,41 @@ def plain(seed: int, steps: int) -> tuple[Floats, Floats]:
     return np.zeros((steps, 0)), rng.normal(rng.normal(0.0, 0.5, 5), 1.0, (steps, 5))
 
 
+def tastes(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return ten features of a context beside five of each of ten arms, and the arms' rewards."""
+    rng = np.random.default_rng([6, seed])
+    contexts, arms = rng.standard_normal((steps, 10)), rng.standard_normal((10, 5))
+    means = contexts @ (
+        0.25 * rng.standard_normal((10, 5)) @ arms.T + 0.1 * rng.standard_normal((10, 10))
+    )
+    means += arms @ (0.4 * rng.standard_normal(5)) + rng.normal(0.0, 0.3, 10)
+    return beside(contexts, arms), means + rng.standard_normal(means.shape)
+
+
+def near(seed: int, steps: int) -> tuple[Floats, Floats]:
+    """Return two features of a context beside two of each of ten arms, which pay if near."""
+    rng = np.random.default_rng([9, seed])
+    contexts, arms = rng.uniform(-1.0, 1.0, (steps, 2)), rng.uniform(-1.0, 1.0, (10, 2))
+    rows = beside(contexts, arms)
+    means = np.exp(-2.0 * ((rows[..., :2] - rows[..., 2:]) ** 2).sum(axis=2))
+    return rows, means + 0.3 * rng.standard_normal(means.shape)
+
+
+def beside(contexts: Floats, arms: Floats) -> Floats:
+    """Return a matrix for each context: a row of its features and an arm's, for each arm."""
+    parts = np.repeat(contexts[:, None], len(arms), axis=1), np.repeat(arms[None], len(contexts), 0)
+    return np.concatenate(parts, axis=2)
+
+
+def models(stream: str, contexts: Floats, **settings: Any) -> tuple[Any, Any]:
+    """Return the linear model and the default, with these settings, for a stream."""
+    d, arms = contexts.shape[-1], ARM_FEATURES.get(stream, 0)
+    if arms:
+        both = arms, d - arms
+        return tsucb.HybridLinear(*both), tsucb.HybridCurves(*both, **settings)
+    return tsucb.AdaptiveLinear(d), tsucb.AdaptiveCurves(d, **settings)
+
+
 def dataset(name: str) -> Callable[[int, int], tuple[Floats, Floats]]:
     """Return the function for the stream of a dataset."""
 
@@ -121,7 +157,11 @@ def better_than_the_mean(forecasts: Any, truth: Any) -> Floats:
     return np.asarray(errors.mean(axis=1, keepdims=True) - errors)
 
 
-STREAMS = {"shop": shop, "clicks": clicks, "plain": plain, "polls": polls, "water": water}
+STREAMS = {
+    "shop": shop, "clicks": clicks, "plain": plain, "tastes": tastes, "near": near,
+    "polls": polls, "water": water,
+}  # fmt: skip
+ARM_FEATURES = {"tastes": 5, "near": 2}  # the last ones of a row
 CHANGES = ("none", "rotate", "drop", "sine", "new best")
 
 
@@ -171,15 +211,15 @@ def compare(steps: int, one: Comparison) -> list[tasks.Row]:
     """Return a row for each contestant: its rewards in both halves, and noticed changes."""
     draw = STREAMS.get(one.stream) or dataset(one.stream)
     contexts, rewards = draw(one.seed, steps)
-    rewards, d = changed(one.change, rewards), contexts.shape[1]
-    linear = tsucb.AdaptiveLinear(d)
-    models: dict[str, Any] = {
+    rewards = changed(one.change, rewards)
+    linear, default = models(one.stream, contexts)
+    contestants: dict[str, Any] = {
         f"{gamma:g}": linear if gamma == 1.0 else tsucb.Forgetting(linear, gamma)
         for gamma in GAMMAS
     }
-    models[DEFAULT] = tsucb.AdaptiveCurves(d)
+    contestants[DEFAULT] = default
     rows = []
-    for name, model in models.items():
+    for name, model in contestants.items():
         (before, after), found = play(model, contexts, rewards, one.seed)
         rows.append({"model": name, "before": before, "after": after, "noticed": len(found)})
     return rows

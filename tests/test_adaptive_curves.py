@@ -172,30 +172,30 @@ def test_arms_take_turns_in_being_looked_at() -> None:
     for arms, turn in ((2, 200), (3, 200), (5, 400)):
         change = Change.blank({"arm": arms})
         change.life[0], change.played[:] = 1_000.0, 1_000.0 - turn + 1
-        assert all(overdue(change, 0.01, arm) < 1.0 for arm in range(arms))
+        assert all(overdue(change, 0.01, arm, arms) < 1.0 for arm in range(arms))
         change.played[1] -= 2
-        due = [overdue(change, 0.01, arm) >= 1.0 for arm in range(arms)]
+        due = [overdue(change, 0.01, arm, arms) >= 1.0 for arm in range(arms)]
         assert due == [a == 1 for a in range(arms)]
         change.rewards[0] = 4 * 1_300.0  # nothing has changed for long: half as many looks
-        assert overdue(change, 0.01, 1) < 1.0
+        assert overdue(change, 0.01, 1, arms) < 1.0
         change.played[1] -= turn
-        assert overdue(change, 0.01, 1) >= 1.0
-        assert overdue(change, 0.0, 1) < 1.0
+        assert overdue(change, 0.01, 1, arms) >= 1.0
+        assert overdue(change, 0.0, 1, arms) < 1.0
 
 
 def test_an_arm_whose_reward_is_surprising_is_looked_at_again_at_once() -> None:
     change = Change.blank({"arm": 3})
     change.life[0] = 1_000.0  # arm 1 was never played
-    assert not surprising(change, 0.01, 1, 1.0)
+    assert not surprising(change, 0.01, 1, 3, 1.0)
     assert change.surprise[1] == 0.0
-    assert not surprising(change, 0.01, 1, 2.0)  # three quarters above what is expected
+    assert not surprising(change, 0.01, 1, 3, 2.0)  # three quarters above what is expected
     assert change.surprise[1] > 0.0
-    assert surprising(change, 0.01, 1, 2.0)  # and again
+    assert surprising(change, 0.01, 1, 3, 2.0)  # and again
     assert change.surprise[1] == 0.0
-    assert not surprising(change, 0.01, 1, 2.0)
-    assert not surprising(change, 0.01, 1, 0.0)  # it was chance
+    assert not surprising(change, 0.01, 1, 3, 2.0)
+    assert not surprising(change, 0.01, 1, 3, 0.0)  # it was chance
     assert change.surprise[1] == 0.0
-    assert surprising(change, 0.01, 1, 3.0)
+    assert surprising(change, 0.01, 1, 3, 3.0)
 
 
 def test_arms_that_are_played_often_are_not_suspected_more_often() -> None:
@@ -208,13 +208,13 @@ def test_arms_that_are_played_often_are_not_suspected_more_often() -> None:
         for n in range(z.size // every):
             change.life[0], change.surprise[0] = 400.0 + n * every, 0.0
             change.played[0] = change.life[0] - every
-            assert not surprising(change, 0.0, 0, 100.0)
-            surprising(change, 0.01, 0, z[n])
+            assert not surprising(change, 0.0, 0, 5, 100.0)
+            surprising(change, 0.01, 0, 5, z[n])
             suspected[every] += change.surprise[0] > 0.0
     assert 3 <= suspected[400] <= 20  # of 100 turns
     assert suspected[40] <= 20
     assert suspected[4] <= 20
-    assert not surprising(change, 0.01, 0, 100.0)
+    assert not surprising(change, 0.01, 0, 5, 100.0)
 
 
 def test_late_first_clicks_do_not_make_looks_rarer() -> None:
@@ -260,7 +260,7 @@ def test_a_change_of_one_arm_is_told_apart_from_one_of_all() -> None:
         z = rng(step).standard_normal()
         for change, low in ((one, step % 20 == 7), (every, True)):
             if change.alarm[0] == -1.0:
-                notice(change, step % 20, z - 1.5 * (low and step > 2_000))
+                notice(change, step % 20, 20, z - 1.5 * (low and step > 2_000))
     assert one.alarm[0] == 7
     assert every.alarm[0] == -2.0
     assert every.life[0] < one.life[0] < 4_000
@@ -280,7 +280,7 @@ def test_the_test_raises_few_false_alarms_whatever_the_law_of_the_noise() -> Non
         z = (random.standard_normal(2_000), random.standard_t(3, 2_000) / np.sqrt(3),
              (random.random(2_000) < 0.03) / 0.17 - 0.03 / 0.17)[life % 3]  # fmt: skip
         for step, value in enumerate(z):
-            notice(change, step % 3, value)
+            notice(change, step % 3, 3, value)
         alarms += change.alarm[0] != -1.0
     assert alarms <= 0.04 * 400
 
@@ -288,7 +288,7 @@ def test_the_test_raises_few_false_alarms_whatever_the_law_of_the_noise() -> Non
 def test_no_bet_is_made_before_the_belief_is_warm() -> None:
     change = Change.blank({"arm": 1})
     for _ in range(WARM):
-        notice(change, 0, -50.0)
+        notice(change, 0, 1, -50.0)
     assert change.alarm[0] == -1.0
     assert not change.capital.any()
     assert ALARM == 100.0

@@ -153,6 +153,7 @@ def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
         tsucb.AdaptiveCurves,
         tsucb.AdaptiveLinear,
         tsucb.HashedLinear,
+        tsucb.HybridCurves,
         tsucb.HybridLinear,
         tsucb.LogisticArms,
         tsucb.Ensemble,

@@ -155,8 +155,8 @@ def test_what_is_forgotten_counts_less() -> None:
 def test_an_agent_whose_arms_come_follows_a_change() -> None:
     """The topic that is liked changes; columns and arms come and go meanwhile."""
 
-    def late(forgetting: float) -> float:
-        agent = tsucb.Agent(seed=0, forgetting=forgetting, most_arms=8)
+    def late(forgetting: float, model: tsucb.Model | None = None) -> float:
+        agent = tsucb.Agent(seed=0, forgetting=forgetting, most_arms=8, model=model)
         liked = []
         for t in range(240):
             offered = {f"{t}{topic}": {"topic": topic} for topic in ("art", "sport", "food")}
@@ -166,8 +166,10 @@ def test_an_agent_whose_arms_come_follows_a_change() -> None:
         assert copy.copy(agent).digest() == agent.digest()
         return float(np.mean(liked[180:]))
 
-    assert late(0.95) > 0.8
-    assert late(1.0) < 0.6
+    plain = tsucb.HybridLinear(0)  # the default notices the change
+    assert late(1.0, plain) < 0.6
+    assert late(0.95, plain) > 0.8
+    assert late(1.0) > 0.8
 
 
 def test_decisions_do_not_depend_on_units() -> None:

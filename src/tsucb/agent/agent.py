@@ -64,7 +64,7 @@ class Agent:
         knows its number of features.
     model, policy
         Any of `tsucb.models`, by default `AdaptiveCurves`, which has nothing to set, or
-        `HybridLinear` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(1)`
+        `HybridCurves` for arms that come with the decisions; any of `tsucb.policies`, `TSUCB(1)`
         by default. A policy may be given by its name: "TS", "TS-UCB(100)".
     seed
         Of all randomness: the same seed and calls give the same decisions. None: arbitrary.
@@ -723,7 +723,7 @@ class Agent:
     def update(self, context: Context, arm: Arm, reward: float, features: Any = None) -> None:
         """Learn from an observation that was no decision of this agent.
 
-        For `Linear` the context is the feature vector of the arm; for `HybridLinear` the arm has
+        For `Linear` the context is the feature vector of the arm; for `HybridCurves` the arm has
         `features` beside the context.
 
         >>> import tsucb
@@ -747,13 +747,13 @@ class Agent:
         history
             A table (pandas, polars, or a mapping of columns) with the columns `arm`, `reward` and
             one per feature; or three arrays: contexts, arms, rewards. Contexts are as in `update`.
-            For `HybridLinear` four: contexts, arms, features of the arms, rewards.
+            For `HybridCurves` four: contexts, arms, features of the arms, rewards.
             Or the path of a Parquet file or of a folder of them, in the order of their names; they
             are read twice, in pieces: all of them are checked first.
         arm, reward
             Names of the columns.
         features
-            For `HybridLinear`: the columns that are features of the arm, not of the context.
+            For `HybridCurves`: the columns that are features of the arm, not of the context.
         cluster
             With a path: the address of a Dask scheduler, or a client. Its workers, which must see
             the same files, learn one file each, and the results are merged; the agent must not be

@@ -147,7 +147,7 @@ class Learner:
                 "arms in any form; leave off features and transformer, or list the arms"
             )
         names, plain = named_model(features, model, coming or bool(described), arms)
-        any_form = model is None or (isinstance(model, READ_ANY) and not model.features)
+        any_form = model is None or (isinstance(model, READ_ANY) and not any(widths_of(model)))
         any_form = any_form and features is None and transformer is None
         gamma = between("forgetting", forgetting, 0, 1)
         whole: Any = plain if gamma == 1 else Forgetting(plain, gamma)

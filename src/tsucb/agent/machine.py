@@ -24,7 +24,7 @@ from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
 from tsucb.compiler.lent import LENT_BYTES, borrowed, bytes_of, lent, still_needed
 from tsucb.compiler.memory import Kept, KeptType, keepable
 from tsucb.models.forgetting import without_forgetting
-from tsucb.models.hybrid_linear import HybridLinear
+from tsucb.models.hybrid_curves import HYBRID
 from tsucb.models.model import belief, training_due, update
 from tsucb.models.state import State, array, sums
 from tsucb.models.state import counts as tallies
@@ -350,7 +350,7 @@ def runs_by_address(model: Any, state: Any, policy: Any = None) -> bool:
 def split_of(model: Any) -> int:
     """Return the number of the context's columns of a row, `NOT_SPLIT` if arms have no features."""
     inner = without_forgetting(model)
-    return int(inner.context) if isinstance(inner, HybridLinear) else NOT_SPLIT
+    return int(inner.context) if isinstance(inner, HYBRID) else NOT_SPLIT
 
 
 class Machine:

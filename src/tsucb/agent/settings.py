@@ -14,14 +14,14 @@ from tsucb.contexts.values import cell_of, values_of
 from tsucb.models.adaptive_curves import CURVES, AdaptiveCurves
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
+from tsucb.models.hybrid_curves import HYBRID, HybridCurves
 from tsucb.models.model import Model
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import check_policy
 from tsucb.policies.ts_ucb import TSUCB
 
 # Models that read contexts in any form if they are made for 0 features.
-READ_ANY = AdaptiveCurves, AdaptiveLinear, HashedLinear
+READ_ANY = AdaptiveCurves, AdaptiveLinear, HashedLinear, *HYBRID
 MOST_CURVED_ARMS = 50  # a new agent with more arms has no curves: they cost K p³
 MOST_DECLARED = 100_000  # features of the default model: an arm would need 80 GB
 
@@ -29,7 +29,7 @@ MOST_DECLARED = 100_000  # features of the default model: an arm would need 80 G
 def default_model(features: int | None, described: bool, arms: Any) -> Model:
     """Return the model of an agent without one; `described` if its arms have features."""
     if described:
-        return HybridLinear(0)
+        return HybridCurves(0)
     if features and features > MOST_DECLARED:
         raise ValueError(
             f"the agent's own model takes at most {MOST_DECLARED:,} features, not "

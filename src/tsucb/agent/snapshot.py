@@ -262,7 +262,7 @@ def check_model(saved: Any, room: int, depth: int = 0) -> None:
         needed = features
     if saved["class"] == "HashedLinear":  # its `features` is the length of a row
         needed = 0
-    if saved["class"] == "HybridLinear":
+    if saved["class"] in ("HybridCurves", "HybridLinear"):
         context = count_of(fields["context"])
         pairs = features * context if fields["crossed"] is True else 0
         needed = (1 + features + context + pairs) ** 2

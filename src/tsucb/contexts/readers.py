@@ -25,14 +25,14 @@ from tsucb.contexts.values import column, listed, rows_of
 from tsucb.contexts.vectors import NoFeatures, Transformed, Vectors, float_matrix
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hashed_linear import HashedLinear
-from tsucb.models.hybrid_linear import HybridLinear
+from tsucb.models.hybrid_curves import HYBRID
 from tsucb.models.model import Model, check_finite
 from tsucb.numeric.arrays import Floats
 
 Arm = str | int
 Context = Any  # a mapping of features, a row of a table, a vector, or what a transformer takes
 
-# The most columns of contexts and of arms of `HybridLinear`, whose coefficients are their products.
+# The most columns of contexts and of arms of hybrid models, whose coefficients are their products.
 # Categories that come later share a column.
 MOST_CONTEXT_COLUMNS, MOST_ARM_COLUMNS = 40, 25
 
@@ -195,7 +195,7 @@ class Reader:
         """Raise TypeError for features of arms that the model does not take."""
         raise TypeError(
             f"{self.model_name} takes arms as a list of names; features of arms are for "
-            "HybridLinear and Linear"
+            "HybridCurves, HybridLinear and Linear"
         )
 
 
@@ -251,7 +251,7 @@ class ArmVectors(Reader):
 
 
 class ArmFeatures(Reader):
-    """Reads a context and the features of every arm, as `HybridLinear` takes them."""
+    """Reads a context and the features of every arm, as `HybridCurves` takes them."""
 
     per_arm = has_arm_features = True
 
@@ -331,9 +331,11 @@ def make_reader(
             "categories are for contexts that the agent reads by itself; leave off features, model "
             "and transformer, or categories"
         )
-    if isinstance(plain, HybridLinear):
+    if isinstance(plain, HYBRID):
         if transformer is not None:
-            raise ValueError("HybridLinear reads contexts and arms itself; leave transformer off")
+            raise ValueError(
+                f"{type(plain).__name__} reads contexts and arms itself; leave transformer off"
+            )
         if not any_form:
             arm = Vectors(model, None, plain.features, "the vector of an arm", "z")
             return ArmFeatures(model, Vectors(model, None, plain.context), arm)
@@ -363,7 +365,7 @@ def restore_reader(model: Model, states: list[Any]) -> Reader:
 def widths_of(model: Model) -> tuple[int, ...]:
     """Return the number of columns of a context and, where they have features, of an arm."""
     plain: Any = without_forgetting(model)
-    if isinstance(plain, HybridLinear):
+    if isinstance(plain, HYBRID):
         return plain.context, plain.features
     return model.context_shape(1)[-1:] or (0,)
 

@@ -1,12 +1,13 @@
 """Configurations of agents on a log: what each would choose, and what it predicts."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tsucb.agent import Agent, Learner
 from tsucb.compiler import compiled
-from tsucb.evaluation.settings import Settings, agent_arguments
+from tsucb.evaluation.settings import Settings, agent_arguments, model_class
 from tsucb.logs.decisions import Decisions
 from tsucb.logs.logged_data import LoggedData
 from tsucb.logs.replay import play_log
@@ -36,7 +37,7 @@ class Candidate:
         if reader.per_arm:
             raise ValueError(
                 f"{reader.model_name} has features of every arm, which a comparison reads only for "
-                "HybridLinear with its usual settings"
+                "HybridCurves and HybridLinear with their usual settings"
             )
         if reader.takes_context and 0 < contexts.count(None) < len(contexts):
             raise ValueError("some decisions have a context and some have none")
@@ -76,10 +77,16 @@ class Candidate:
 class AgentCandidate(Candidate):
     """A configuration that reads the features of arms: an agent, asked at every decision."""
 
+    def __init__(self, settings: Settings, decisions: Decisions, seed: int) -> None:
+        self.kind = model_name(settings)
+        plain = {name: value for name, value in settings.items() if name != "model"}
+        super().__init__(plain, decisions, seed)
+
     def prepare(self, arguments: dict[str, Any], contexts: list[Any]) -> None:
         """Make the agent."""
         self.contexts, arms = contexts, max(len(self.decisions.arms), 2)
-        self.agent = Agent(None, seed=self.seed, most_arms=arms, **arguments)
+        model = model_class(self.kind)(0)
+        self.agent = Agent(None, model=model, seed=self.seed, most_arms=arms, **arguments)
         self.policy = self.agent.policy
 
     def ask(self, policy: Any, draws: int) -> tuple[Floats, Floats]:
@@ -107,18 +114,22 @@ class AgentCandidate(Candidate):
         return target, expected
 
 
+def model_name(settings: Settings) -> str:
+    """Return the name of the model of a configuration, "" if there is none or it has settings."""
+    model = settings.get("model", "")
+    if isinstance(model, Mapping) and len(model) == 1:
+        model = model.get("name")
+    return model if isinstance(model, str) else ""
+
+
 def reads_arms(settings: Settings) -> bool:
-    """Return whether a configuration has the model that reads features of arms."""
-    model = settings.get("model")
-    return model == "HybridLinear" or model == {"name": "HybridLinear"}
+    """Return whether a configuration has a model that reads features of arms."""
+    return model_name(settings) in ("HybridCurves", "HybridLinear")
 
 
 def candidate(settings: Settings, decisions: Decisions, seed: int) -> Candidate:
     """Return the candidate with these settings."""
-    if reads_arms(settings):  # an agent without a list of arms has that model
-        plain = {name: value for name, value in settings.items() if name != "model"}
-        return AgentCandidate(plain, decisions, seed)
-    return Candidate(settings, decisions, seed)
+    return (AgentCandidate if reads_arms(settings) else Candidate)(settings, decisions, seed)
 
 
 class Questions(NamedTuple):

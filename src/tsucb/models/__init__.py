@@ -6,6 +6,7 @@ from tsucb.models.contextual_linear import ContextualLinear
 from tsucb.models.ensemble import Ensemble
 from tsucb.models.forgetting import Forgetting
 from tsucb.models.hashed_linear import HashedLinear
+from tsucb.models.hybrid_curves import HybridCurves
 from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.models.k_armed import BernoulliArms, GaussianArms, PoissonArms
 from tsucb.models.linear import Linear
@@ -28,6 +29,7 @@ __all__ = [
     "Forgetting",
     "GaussianArms",
     "HashedLinear",
+    "HybridCurves",
     "HybridLinear",
     "LastLayerLaplace",
     "Linear",

@@ -24,7 +24,7 @@ counts little. A small share of the decisions look again at arms that were left 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -62,7 +62,7 @@ from tsucb.models.model import (
     update,
 )
 from tsucb.models.regressions import widen
-from tsucb.models.state import State, array, fade_arm, nested
+from tsucb.models.state import State, array, fade_arm, filled, nested
 from tsucb.numeric.arrays import Flags, Floats, Integers
 from tsucb.record import derived
 
@@ -101,10 +101,20 @@ class CurvedState(State):
     bends: Flags = array(dtype=bool)  # whether the curved belief decides
     doubt: Floats = array(start=1.0, least=1.0)  # radius of a confidence interval, in deviations
 
+    least_arm: ClassVar[float] = 0.0  # of the rows that are kept
+
+    @classmethod
+    def started(cls, parts: dict[str, State]) -> Self:
+        """Return the state before any data, given those within it."""
+        return cls._make(
+            parts[name] if name in parts else filled(field, {})
+            for name, field in cls._declared.items()
+        )
+
     @property
     def pulls(self) -> Integers:
         """How often each arm was played."""
-        return self.linear.regressions.pulls
+        return self.linear.pulls
 
     def check(self, rewards: int) -> None:
         """Raise ValueError also for curves that were never made, and rows of unknown arms."""
@@ -112,11 +122,192 @@ class CurvedState(State):
         if self.bends[0] and not self.curves.frozen[0]:
             raise ValueError("curves that decide must have been made")
         arms = self.curves.arms
-        if not ((arms >= 0) & (arms < max(self.pulls.size, 1)) & (arms == np.rint(arms))).all():
+        if not (
+            (arms >= self.least_arm) & (arms < max(self.pulls.size, 1)) & (arms == np.rint(arms))
+        ).all():
             raise ValueError("rows must be of arms that there are")
 
 
-class AdaptiveCurves(Model):
+class CurvedModel(Model):
+    """What the models that bend have in common: two beliefs, one linear and one with curves.
+
+    A subclass has the fields `linear`, `curved` and `looks`, and the methods
+
+    - `at_curves(features, places, count)`: return features and places of the widened curved model,
+    - `learn_rows(state, rows, arms, rewards)`: let the curved belief learn from rows with curves,
+    - `recover(state)`: forget after an alarm, in place,
+    - `gain(state)`: return how much likelier the curved belief is, as a logarithm,
+    - `forget_as(state, change)`: forget what a merged change has forgotten, in place.
+    """
+
+    merges = True
+
+    def start(self: Any, arms: int, rng: np.random.Generator | None = None) -> Any:
+        """Return the state before any data."""
+        parts = {"linear": self.linear.start(arms), "curved": self.unused(arms)}
+        parts |= {"curves": self.blank_curves(), "change": Change.blank({"arm": arms})}
+        return self.state.started(parts)
+
+    def unused(self: Any, arms: int) -> Any:
+        """Return the curved state until there are curves: zeros, which use up no memory."""
+        return self.curved.state.blank({"arm": arms, **self.curved.sizes()})
+
+    def blank_curves(self: Any) -> Curves:
+        """Return curves before any row of features, none where there are none."""
+        count = max(self.curved.features - self.linear.features, 0)
+        row = len(self.linear.axes()["row"]) - 1
+        return Curves.blank({"feature": row if count else 0, "curve": count})
+
+    def extend(self: Any, state: Any, arms: int) -> Any:
+        """Return a state with further arms at the end, which start where the others are."""
+        frozen = state.curves.frozen[0]
+        curved = self.curved.extend(state.curved, arms) if frozen else None
+        return state.copy()._replace(
+            linear=self.linear.extend(state.linear, arms),
+            curved=curved or self.unused(self.arms(state) + arms),
+            change=state.change.joined(Change.blank({"arm": arms})),
+        )
+
+    def widen(self: Any, state: Any, features: Any, places: Any = None) -> Any:
+        """Return a state of the widened model: the further features were 0 in every context so far.
+
+        They have no part in curves that were made before.
+        """
+        wide = self.widened(features)
+        old, new = self.linear.axes(places)["row"][1:], wide.linear.axes()["row"][1:]
+        curved, curves = wide.unused(self.arms(state)), wide.blank_curves()
+        bends, count = state.bends.copy(), curves.phases.size
+        if count and state.curves.phases.size:
+            sizes, at = {"feature": len(new), "curve": count}, {"feature": shared_names(old, new)}
+            curves = state.curves.widened(sizes, at)
+            if curves.frozen[0]:
+                curved = self.curved.widen(state.curved, *self.at_curves(features, places, count))
+        else:
+            bends[:] = False
+        linear = self.linear.widen(state.linear, features, places)
+        return state.copy()._replace(linear=linear, curved=curved, curves=curves, bends=bends)
+
+    def settle(self: Any, state: Any) -> None:
+        """Put the posteriors in place that follow from the sums and the prior as it is."""
+        self.linear.settle(state.linear)
+        if state.curves.frozen[0]:
+            self.curved.settle(state.curved)
+
+    def coefficients(self: Any, state: Any, arm: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the linear belief's coefficients."""
+        found: tuple[Floats, Floats] = self.linear.coefficients(state.linear, arm)
+        return found
+
+    def parameter_names(self: Any, features: Sequence[str]) -> Sequence[str]:
+        """Return the names of the linear belief's coefficients."""
+        names: Sequence[str] = self.linear.parameter_names(features)
+        return names
+
+    def changes(self, state: Any) -> list[NoticedChange]:
+        """Return the last changes that were noticed, the oldest first."""
+        history: list[NoticedChange] = state.change.history()
+        return history
+
+    # --- learning ---
+
+    def trainer(self, states: Sequence[Any]) -> Callable[[], None]:
+        """Return a function that learns the priors of these states again."""
+
+        def train() -> None:
+            for state in states:
+                self.refresh(state)
+
+        return train
+
+    def refresh(self: Any, state: Any) -> None:
+        """Forget after an alarm, make curves when it is time, and learn both priors again."""
+        if state.change.alarm[0] != NONE:
+            self.recover(state)
+            state.linear.due[0] = 0.0
+        if state.curves.kept[0] >= ROWS:
+            self.make_curves(state, *state.curves.rows())
+        elif state.curves.frozen[0]:
+            self.curved.refresh(state.curved, STEPS)
+        if state.linear.due[0] <= 0.0:  # or the linear belief would not be what it is alone
+            self.linear.refresh(state.linear, self.linear.steps)
+        self.choose_belief(state)
+
+    def make_curves(
+        self: Any, state: Any, contexts: Floats, arms: Integers, rewards: Floats
+    ) -> None:
+        """Freeze the curves, and let the curved belief learn from these rows, in place."""
+        self.curved.prior(state.curved)
+        state.curves.freeze(contexts[:ROWS])
+        self.learn_rows(state.curved, state.curves.wide(contexts), arms, rewards)
+        self.curved.refresh(state.curved, FIRST_STEPS)
+
+    def choose_belief(self: Any, state: Any) -> None:
+        """Let the likelier of the two beliefs decide, in place."""
+        share = state.curved.weight / max(state.linear.weight, 1.0)
+        if not (state.curves.frozen[0] and state.curved.known[0] and share >= LEAST_SHARE):
+            state.bends[0], state.doubt[0] = False, 1.0
+            return
+        needed = EVIDENCE + PER_FEATURE * state.curves.centre.size
+        state.bends[0] = self.gain(state) > (0.0 if state.bends[0] else needed)
+        if state.bends[0]:
+            each = state.curved.weight / self.arms(state)
+            state.doubt[0] = (UNDERSTATED + each / UNDERSTATED_BY) ** (1 / 6)
+        else:
+            noise = [part.noise[0] * part.spread[0] for part in (state.linear, state.curved)]
+            state.doubt[0] = max(noise[0] / noise[1], 1.0)
+
+    # --- merging ---
+
+    def merged(self: Any, first: Any, second: Any, base: Any) -> Any:
+        """Return the state of both histories; if one has noticed a change, both have.
+
+        Sums of curves add up if both had the same when they were one. Otherwise the curves of the
+        one that has seen more go on, and have not seen what the other has.
+        """
+        if len({state.curves.phases.size for state in (first, second, base)}) > 1:
+            raise ValueError(
+                "agents with different numbers of curves cannot be merged; make them with the same "
+                "model, or copy one"
+            )
+        change = first.change.merged(second.change, base.change)
+        one, two, old = (state.copy() for state in (first, second, base))
+        for state in (one, two, old):
+            self.forget_as(state, change)
+        linear = self.linear.merged(one.linear, two.linear, old.linear)
+        result = one._replace(linear=linear, change=change)
+        if base.curves.frozen[0]:
+            curved = self.curved.merged(one.curved, two.curved, old.curved)
+            result = result._replace(curved=curved)
+        elif self.curved.features:
+            result = self.with_curves_of_either(result, one, two, old)
+        self.choose_belief(result)
+        return result
+
+    def with_curves_of_either(self: Any, result: Any, one: Any, two: Any, old: Any) -> Any:
+        """Return the merged state with the curves of two that had none when they were one."""
+        begun = int(old.curves.kept[0])
+        if not (one.curves.frozen[0] or two.curves.frozen[0]):
+            parts = zip(one.curves.rows(), two.curves.rows(begun), strict=True)
+            contexts, arms, rewards = (np.concatenate(pair) for pair in parts)
+            if len(arms) >= ROWS:
+                self.make_curves(result, contexts, arms, rewards)
+                self.curved.refresh(result.curved, SETTLED)
+            else:
+                curves = result.curves
+                curves.contexts[: len(arms)], curves.kept[0] = contexts, len(arms)
+                curves.arms[: len(arms)], curves.rewards[: len(arms)] = arms, rewards
+            return result
+        if two.curved.weight > one.curved.weight:
+            one, two = two, one
+        result = result._replace(curved=one.curved, curves=one.curves)
+        contexts, arms, rewards = two.curves.rows(begun)
+        self.learn_rows(result.curved, result.curves.wide(contexts), arms, rewards)
+        self.curved.refresh(result.curved, SETTLED)
+        result.curved.pulls[:] = result.linear.pulls
+        return result
+
+
+class AdaptiveCurves(CurvedModel):
     """Rewards that bend if the data says so, and that may change; nothing to set.
 
     As `AdaptiveLinear`, and two things more. Where rewards bend or features interact, random
@@ -143,7 +334,6 @@ class AdaptiveCurves(Model):
     """
 
     state = CurvedState
-    merges = True
 
     features: Natural
     curves: Annotated[int, curve_count] = CURVES
@@ -159,61 +349,14 @@ class AdaptiveCurves(Model):
         bent = values["curves"] and 0 < d <= MOST_CURVED_FEATURES
         values["curved"] = AdaptiveLinear(d + values["curves"] if bent else 0)
 
-    def start(self, arms: int, rng: np.random.Generator | None = None) -> CurvedState:
-        """Return the state before any data."""
-        linear, curved = self.linear.start(arms), self.unused(arms)
-        change, bends = Change.blank({"arm": arms}), np.zeros(1, bool)
-        return CurvedState(linear, curved, self.blank_curves(), change, bends, np.ones(1))
-
-    def unused(self, arms: int) -> AdaptiveState:
-        """Return the curved state until there are curves: zeros, which use up no memory."""
-        sizes = {"arm": arms, **self.curved.sizes()}
-        return AdaptiveState.blank(sizes)
-
-    def blank_curves(self) -> Curves:
-        """Return curves before any context, none where there are none."""
-        count = max(self.curved.features - self.features, 0)
-        return Curves.blank({"feature": self.features if count else 0, "curve": count})
-
-    def extend(self, state: CurvedState, arms: int) -> CurvedState:
-        """Return a state with further arms at the end, which start where the others are."""
-        frozen = state.curves.frozen[0]
-        curved = self.curved.extend(state.curved, arms) if frozen else None
-        return state.copy()._replace(
-            linear=self.linear.extend(state.linear, arms),
-            curved=curved or self.unused(self.arms(state) + arms),
-            change=state.change.joined(Change.blank({"arm": arms})),
-        )
-
     def widened(self, features: int) -> "AdaptiveCurves":
         """Return the model for contexts with more features."""
         return AdaptiveCurves(features, self.curves, self.looks)
 
-    def widen(self, state: CurvedState, features: int, places: Any = None) -> CurvedState:
-        """Return a state of the widened model: the further features were 0 in every context so far.
-
-        They have no part in curves that were made before.
-        """
-        wide = self.widened(features)
-        linear = self.linear.widen(state.linear, features, places)
-        curved, curves = wide.unused(self.arms(state)), wide.blank_curves()
-        bends, count = state.bends.copy(), curves.phases.size
-        if count and state.curves.phases.size:
-            new = places_of(places, self.features)
-            at = {"feature": shared_names(new, range(features))}
-            curves = state.curves.widened({"feature": features, "curve": count}, at)
-            columns = [*new, *range(features, features + count)]
-            if curves.frozen[0]:
-                curved = self.curved.widen(state.curved, features + count, columns)
-        else:
-            bends[:] = False
-        return CurvedState(linear, curved, curves, state.change.copy(), bends, state.doubt.copy())
-
-    def settle(self, state: CurvedState) -> None:
-        """Put the posteriors in place that follow from the sums and the prior as it is."""
-        self.linear.settle(state.linear)
-        if state.curves.frozen[0]:
-            self.curved.settle(state.curved)
+    def at_curves(self, features: int, places: Any, count: int) -> tuple[int, list[int]]:
+        """Return the features of the widened curved model, and the places of those it has now."""
+        wide = features + count
+        return wide, [*places_of(places, self.features), *range(features, wide)]
 
     def predictions(
         self, state: CurvedState, contexts: Floats, arms: Integers
@@ -223,124 +366,27 @@ class AdaptiveCurves(Model):
             return self.curved.predictions(state.curved, state.curves.wide(contexts), arms)
         return self.linear.predictions(state.linear, contexts, arms)
 
-    def coefficients(self, state: CurvedState, arm: int) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the linear belief's coefficients."""
-        return self.linear.coefficients(state.linear, arm)
-
-    def parameter_names(self, features: Sequence[str]) -> Sequence[str]:
-        """Return the name of the value at x = 0, then those of the features."""
-        return self.linear.parameter_names(features)
-
-    def changes(self, state: CurvedState) -> list[NoticedChange]:
-        """Return the last changes that were noticed, the oldest first."""
-        return state.change.history()
-
-    # --- learning ---
-
-    def trainer(self, states: Sequence[CurvedState]) -> Callable[[], None]:
-        """Return a function that learns the priors of these states again."""
-
-        def train() -> None:
-            for state in states:
-                self.refresh(state)
-
-        return train
-
-    def refresh(self, state: CurvedState) -> None:
-        """Forget after an alarm, make curves when it is time, and learn both priors again."""
-        if state.change.alarm[0] != NONE:
-            factors = state.change.recover(state.linear.weights)
-            fade_all(state, factors)
-            state.linear.due[0] = 0.0
-        if state.curves.kept[0] >= ROWS:
-            self.make_curves(state, *state.curves.rows())
-        elif state.curves.frozen[0]:
-            self.curved.refresh(state.curved, STEPS)
-        if state.linear.due[0] <= 0.0:  # or the linear belief would not be what it is alone
-            self.linear.refresh(state.linear, self.linear.steps)
-        self.choose_belief(state)
-
-    def make_curves(
-        self, state: CurvedState, contexts: Floats, arms: Integers, rewards: Floats
+    def learn_rows(
+        self, state: AdaptiveState, rows: Floats, arms: Integers, rewards: Floats
     ) -> None:
-        """Freeze the curves, and let the curved belief learn from these rows, in place."""
-        self.curved.prior(state.curved)
-        state.curves.freeze(contexts[:ROWS])
-        learn_many(self.curved, state.curved, state.curves.wide(contexts), arms, rewards)
-        self.curved.refresh(state.curved, FIRST_STEPS)
+        """Let the curved belief learn from rows with curves, in place."""
+        learn_many(self.curved, state, rows, arms, rewards)
 
-    def choose_belief(self, state: CurvedState) -> None:
-        """Let the likelier of the two beliefs decide, in place."""
-        share = state.curved.weights.sum() / max(state.linear.weights.sum(), 1.0)
-        if not (state.curves.frozen[0] and state.curved.known[0] and share >= LEAST_SHARE):
-            state.bends[0], state.doubt[0] = False, 1.0
-            return
-        # On the rewards that the curved belief has seen; the linear one may have seen more.
+    def recover(self, state: CurvedState) -> None:
+        """Let what was known before an alarm count little, in place."""
+        fade_all(state, state.change.recover(state.linear.weights))
+
+    def forget_as(self, state: CurvedState, change: Change) -> None:
+        """Forget what a merged change has forgotten, in place."""
+        fade_all(state, np.exp(change.faded - state.change.faded))
+
+    def gain(self, state: CurvedState) -> float:
+        """Return by how much the curved belief is likelier, on the rewards that it has seen."""
         columns = np.append(np.arange(self.features + 1), self.curved.features + 1)
         linear = state.linear.copy()
         linear.moments[:] = state.curved.moments[:, : self.features + 1][:, :, columns]
         linear.square[:] = state.curved.square
-        gain = log_evidence(self.curved, state.curved) - log_evidence(self.linear, linear)
-        needed = EVIDENCE + PER_FEATURE * self.features
-        state.bends[0] = gain > (0.0 if state.bends[0] else needed)
-        if state.bends[0]:
-            state.doubt[0] = (UNDERSTATED + state.curved.weights.mean() / UNDERSTATED_BY) ** (1 / 6)
-        else:
-            noise = [part.noise[0] * part.spread[0] for part in (state.linear, state.curved)]
-            state.doubt[0] = max(noise[0] / noise[1], 1.0)
-
-    # --- merging ---
-
-    def merged(self, first: CurvedState, second: CurvedState, base: CurvedState) -> CurvedState:
-        """Return the state of both histories; if one has noticed a change, both have.
-
-        Sums of curves add up if both had the same when they were one. Otherwise the curves of the
-        one that has seen more go on, and have not seen what the other has.
-        """
-        if len({state.curves.phases.size for state in (first, second, base)}) > 1:
-            raise ValueError(
-                "agents with different numbers of curves cannot be merged; make them with the same "
-                "model, or copy one"
-            )
-        change = first.change.merged(second.change, base.change)
-        one, two, old = (state.copy() for state in (first, second, base))
-        for state in (one, two, old):
-            fade_all(state, np.exp(change.faded - state.change.faded))
-        linear = self.linear.merged(one.linear, two.linear, old.linear)
-        result = one._replace(linear=linear, change=change)
-        if base.curves.frozen[0]:
-            curved = self.curved.merged(one.curved, two.curved, old.curved)
-            result = result._replace(curved=curved)
-        elif self.curved.features:
-            result = self.with_curves_of_either(result, one, two, old)
-        self.choose_belief(result)
-        return result
-
-    def with_curves_of_either(
-        self, result: CurvedState, one: CurvedState, two: CurvedState, old: CurvedState
-    ) -> CurvedState:
-        """Return the merged state with the curves of two that had none when they were one."""
-        begun = int(old.curves.kept[0])
-        if not (one.curves.frozen[0] or two.curves.frozen[0]):
-            parts = zip(one.curves.rows(), two.curves.rows(begun), strict=True)
-            contexts, arms, rewards = (np.concatenate(pair) for pair in parts)
-            if len(arms) >= ROWS:
-                self.make_curves(result, contexts, arms, rewards)
-                self.curved.refresh(result.curved, SETTLED)
-            else:
-                curves = result.curves
-                curves.contexts[: len(arms)], curves.kept[0] = contexts, len(arms)
-                curves.arms[: len(arms)], curves.rewards[: len(arms)] = arms, rewards
-            return result
-        if two.curved.weights.sum() > one.curved.weights.sum():
-            one, two = two, one
-        result = result._replace(curved=one.curved, curves=one.curves)
-        pulls = result.linear.regressions.pulls.copy()
-        contexts, arms, rewards = two.curves.rows(begun)
-        learn_many(self.curved, result.curved, result.curves.wide(contexts), arms, rewards)
-        self.curved.refresh(result.curved, SETTLED)
-        result.curved.regressions.pulls[:] = pulls
-        return result
+        return log_evidence(self.curved, state.curved) - log_evidence(self.linear, linear)
 
 
 def fade_all(state: CurvedState, factors: Floats) -> None:
@@ -374,8 +420,11 @@ def log_evidence(model: AdaptiveLinear, state: AdaptiveState) -> float:
 
 
 @compiled
-def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-def]
-    """Return the belief as a policy gets it: with wider intervals, and a look if one is due."""
+def policy_belief(model, state, found, arms, step, count):  # type: ignore[no-untyped-def]
+    """Return the belief as a policy gets it: with wider intervals, and a look if one is due.
+
+    Looks are divided among `count` arms.
+    """
     if state.doubt[0] != 1.0:
         radius = np.empty(arms.size)
         for a in range(arms.size):
@@ -385,7 +434,7 @@ def policy_belief(model, state, found, arms, step):  # type: ignore[no-untyped-d
             found.pulls, found.information, found.step, found.dimension, found.prior_std,
         )  # fmt: skip
     variances = state.curved.variance if state.bends[0] else state.linear.variance
-    look_again(state.change, model.looks, found, arms, step, variances)
+    look_again(state.change, model.looks, found, arms, step, count, variances)
     return found
 
 
@@ -396,7 +445,7 @@ def belief_of_curved(model, state, context, arms, step, rng):  # type: ignore[no
     if state.bends[0]:
         half, known, features = model.curved, state.curved, with_curves(state.curves, context)
     found = belief(half, known, features, arms, step, rng)
-    return policy_belief(model, state, found, arms, step)
+    return policy_belief(model, state, found, arms, step, state.change.played.size)
 
 
 @implements(predicted_belief, AdaptiveCurves)
@@ -405,7 +454,7 @@ def predicted_belief_of_curved(model, state, mean, std, arms, step, rng):  # typ
     if state.bends[0]:
         half, known = model.curved, state.curved
     found = predicted_belief(half, known, mean, std, arms, step, rng)
-    return policy_belief(model, state, found, arms, step)
+    return policy_belief(model, state, found, arms, step, state.change.played.size)
 
 
 @implements(update, AdaptiveCurves)
@@ -423,13 +472,13 @@ def update_curved(model, state, context, arm, reward):  # type: ignore[no-untype
         pulls[arm] += 1
     elif curves.phases.size > 0:
         keep_row(curves, context, arm, reward)
-    if state.linear.known[0] and surprising(change, model.looks, arm, z):
+    if state.linear.known[0] and surprising(change, model.looks, arm, pulls.size, z):
         doubt(state, arm)
     add_to_sums(state.linear, arm, row)
     if widely:
         add_to_sums(state.curved, arm, wide)
     if state.linear.known[0]:
-        notice(change, arm, z)
+        notice(change, arm, pulls.size, z)
     else:
         count_reward(change, arm)
     if change.changes[0] >= REPEATED:

@@ -175,19 +175,20 @@ def share_of_looks(change, looks):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def overdue(change, looks, arm):  # type: ignore[no-untyped-def]
-    """Return for how many of its turns an arm was left alone."""
-    age, turns = change.life[0] - change.played[arm], max(change.played.size - 1.0, TAKING_TURNS)
+def overdue(change, looks, arm, count):  # type: ignore[no-untyped-def]
+    """Return for how many of its turns an arm, one of `count`, was left alone."""
+    age, turns = change.life[0] - change.played[arm], max(count - 1.0, TAKING_TURNS)
     return age * share_of_looks(change, looks) / turns
 
 
 @compiled
-def look_again(change, looks, belief, arms, step, variances):  # type: ignore[no-untyped-def]
+def look_again(change, looks, belief, arms, step, count, variances):  # type: ignore[no-untyped-def]
     """Widen the belief about an arm that is due for a look, in place; of several, the oldest.
 
     An arm that is far below the best here waits until it is overdue, or less far below in another
     context. While rewards of n decisions are outstanding, as in a batch, one decision in n + 1
-    looks. Given are the variances of the noise.
+    looks. Given are the number of arms that take turns, and the variance of the noise, of each arm
+    or of all.
     """
     chosen, outstanding = 0, max(step - 1.0 - change.life[0], 0.0)
     if (step * GOLDEN) % 1.0 >= max(1.0 / (outstanding + 1.0), share_of_looks(change, looks)):
@@ -199,18 +200,18 @@ def look_again(change, looks, belief, arms, step, variances):  # type: ignore[no
         if change.played[arms[a]] < change.played[arms[chosen]]:
             chosen = a
     arm, below = arms[chosen], largest_of(belief.mean) - belief.mean[chosen]
-    far = max(below / (FAR * np.sqrt(variances[arm])), 1.0)
-    if change.surprise[arm] > 0.0 or overdue(change, looks, arm) >= np.sqrt(far):
+    far = max(below / (FAR * np.sqrt(variances[min(arm, variances.size - 1)])), 1.0)
+    if change.surprise[arm] > 0.0 or overdue(change, looks, arm, count) >= np.sqrt(far):
         belief.std[chosen] = max(belief.std[chosen], WIDE * below)
         belief.radius[chosen] = max(belief.radius[chosen], WIDE * below)
 
 
 @compiled
-def surprising(change, looks, arm, z):  # type: ignore[no-untyped-def]
-    """Add up the surprises of an arm, in place; return whether it may have become better."""
+def surprising(change, looks, arm, count, z):  # type: ignore[no-untyped-def]
+    """Add up surprises of one of `count` arms, in place; return whether it may be better now."""
     total = change.surprise[arm] + min(z, MOST_SURPRISING) - SURPRISING
     if change.surprise[arm] <= 0.0:
-        turns = max(overdue(change, looks, arm), 1e-9)
+        turns = max(overdue(change, looks, arm, count), 1e-9)
         total += min(np.log(turns), 0.0) / (2.0 * SURPRISING)
     suspected = total > SURPRISING
     change.surprise[arm] = 0.0 if suspected else max(total, 0.0)
@@ -225,8 +226,8 @@ def count_reward(change, arm):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def notice(change, arm, z):  # type: ignore[no-untyped-def]
-    """Bet on a reward of an arm, z from what was believed, and raise an alarm, in place."""
+def notice(change, arm, count, z):  # type: ignore[no-untyped-def]
+    """Bet on a reward of one of `count` arms, z from what was believed; alarm, in place."""
     count_reward(change, arm)
     if change.warming[0] > 0.0:
         change.warming[0] -= 1.0
@@ -249,6 +250,6 @@ def notice(change, arm, z):  # type: ignore[no-untyped-def]
         change.recent[arm, i] += max(rate, 1.0 / (n + 5.0)) * (z - m)
     change.square[arm] += (z * z - change.square[arm]) / (n + SQUARE_WORTH)
     change.widest[arm] = max(change.widest[arm], abs(z))
-    won /= change.faded.size
+    won /= count
     if won + won_by_all >= 2.0 * ALARM:
         change.alarm[0] = ALL if won_by_all >= won else arm

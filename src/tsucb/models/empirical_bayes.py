@@ -111,6 +111,11 @@ class Learned(State):
         """The number of each arm's rewards; less if they fade."""
         return self.moments[:, 0, 0]
 
+    @property
+    def weight(self) -> float:
+        """The number of all rewards; less if they fade."""
+        return float(self.weights.sum())
+
     def merged(self, other: Any, base: Any) -> Self:
         """Return the state with the sums of both; the caller computes posteriors from them."""
         mine = {name: part for name, part in self._asdict().items() if isinstance(part, State)}
@@ -193,8 +198,8 @@ def reward_votes(state: LinearLearned) -> Floats:
 def standardised(values: Floats, scales: Scales, context: int) -> Floats:
     """Return sums for standardised features and rewards, given those with φ⁺ on the last axis.
 
-    The first `context` features of a row are the context's; each of them times each other feature
-    is a product in φ, if there are any.
+    The first `context` features of a row are the context's; each of them times each of the next
+    ones is a product in φ, as many as there are.
     """
     centre, inverse = scales.centre, scales.inverse
     row, size, one = centre.size, values.shape[-1] - 1, values[..., :1]
@@ -202,8 +207,8 @@ def standardised(values: Floats, scales: Scales, context: int) -> Floats:
     out += values
     out[..., :row] *= inverse
     if size > row:  # (x − c)(z − e) = xz − e·x − c·z + ce
-        x, z = slice(1, context + 1), slice(context + 1, row)
-        table = values[..., row:size].reshape(*values.shape[:-1], context, row - 1 - context)
+        x, z = slice(1, context + 1), slice(context + 1, context + 1 + (size - row) // context)
+        table = values[..., row:size].reshape(*values.shape[:-1], context, -1)
         table = table - values[..., x, None] * centre[z] - values[..., None, z] * centre[x, None]
         table += one[..., None] * np.outer(centre[x], centre[z])
         table *= np.outer(inverse[x], inverse[z])
@@ -228,8 +233,8 @@ def returned(values: Floats, scales: Scales, context: int) -> Floats:
     out[..., :row, :] = values[..., :row, :] * inverse[:row, None]
     out[..., 0, :] -= np.einsum("i,...ij->...j", centre[1:row], out[..., 1:row, :])
     if size > row:
-        x, z = slice(1, context + 1), slice(context + 1, row)
-        table = values[row:].reshape(context, row - 1 - context, -1)
+        x, z = slice(1, context + 1), slice(context + 1, context + 1 + (size - row) // context)
+        table = values[row:].reshape(context, (size - row) // context, -1)
         table = table * np.outer(inverse[x], inverse[z])[..., None]
         out[row:] = table.reshape(out[row:].shape)
         out[x] -= (table * centre[z, None]).sum(axis=1)

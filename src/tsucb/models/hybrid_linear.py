@@ -77,9 +77,8 @@ from tsucb.numeric.arrays import Floats, Integers, full, take
 from tsucb.numeric.stacks import gram, product, transposed
 
 # Blocks of shared coefficients, each with a variance: the context's features, the arms' features,
-# and their products. The constant, and features that have not varied, are in none.
-CONTEXT, ARM, CROSSED = range(3)
-NONE = 3
+# their products, and curves. The constant, and features that have not varied, are in none.
+CONTEXT, ARM, CROSSED, CURVED, NONE = range(5)
 
 OWN_SLOPES = LEVEL  # the guess for all of an arm's own slopes together: small, see `LEVEL`
 SMALL = 40  # coefficients up to which a refresh solves again after the last step
@@ -98,7 +97,7 @@ class HybridState(LinearLearned):
     gram: Floats = sums("column", "column")  # Σ φ⁺φ⁺ᵀ over all rewards
     gone: Floats = sums("column", "column")  # Σₖ Sₖᵀ Wₖ Sₖ
     votes: Floats = sums(3)  # Σ n/(n+1), Σ y/(n+1), Σ y²/(n+1)
-    shared: Floats = array(3, start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
+    shared: Floats = array("block", start=SLOPES, least=LEAST, most=GREATEST)  # ω² of every block
     # The noise variance of rewards until the next refresh.
     variance: Floats = array(start=NOISE, least=1e-100)
     faded: Floats = array(start=1.0, least=LEAST, most=1.0)  # f
@@ -108,6 +107,11 @@ class HybridState(LinearLearned):
     own: Floats = array("arm", "own", "own")  # and given θ and the arm's rewards
     pulls: Integers = counts("arm")
     theta: Shared = nested(Shared)
+
+    @property
+    def weight(self) -> float:
+        """The number of all rewards, also of removed arms; less if they fade."""
+        return float(self.gram[0, 0] * self.faded[0])
 
     def merged(self, other: Any, base: Any) -> Self:
         """Return the state with the sums of both; the caller computes posteriors from them."""
@@ -166,6 +170,9 @@ class HybridLinear(LearnedPrior):
         Whether there are coefficients for the products x⊗z. Beyond 1,000 products there are none.
     own_slopes
         Whether an arm's own effect depends on the context; otherwise it is a constant.
+    curves
+        How many of the features, the last ones, are curves of a row (`tsucb.models.curves`): they
+        are in no products, and a variance of their own says how large their coefficients are.
 
     >>> import numpy as np
     >>> model = HybridLinear(features=1)
@@ -186,18 +193,21 @@ class HybridLinear(LearnedPrior):
     context: Natural = 0
     crossed: Switch = True
     own_slopes: Switch = True
+    curves: Natural = 0
 
     @classmethod
     def prepare(cls, values: dict[str, Any]) -> None:
         """Switch products off if there are none or too many, and own slopes without a context."""
-        a, c = values["features"], values["context"]
+        a, c = values["features"] - values["curves"], values["context"]
+        if a < 0:
+            raise ValueError(f"curves must be at most features, but they are {-a} more")
         values["crossed"] &= 0 < a * c <= MOST_CROSSED
         values["own_slopes"] &= c > 0
 
     @property
     def coefficient_count(self) -> int:
         """P, the number of shared coefficients."""
-        crossed = self.features * self.context if self.crossed else 0
+        crossed = (self.features - self.curves) * self.context if self.crossed else 0
         return 1 + self.context + self.features + crossed
 
     @property
@@ -214,10 +224,14 @@ class HybridLinear(LearnedPrior):
         x = [("context", place) for place in places_of(context, self.context)]
         z = [("arm", place) for place in places_of(arm, self.features)]
         row = ["constant", *x, *z]
-        coefficients = [*row, *(itertools.product(x, z) if self.crossed else ())]
+        paired = z[: self.features - self.curves]
+        coefficients = [*row, *(itertools.product(x, paired) if self.crossed else ())]
         own = row[: self.own_count]
         column = [*coefficients, "reward"]
-        return {"row": row, "coefficient": coefficients, "own": own, "column": column}
+        blocks = range(NONE if self.curves else CURVED)
+        return {
+            "row": row, "coefficient": coefficients, "own": own, "column": column, "block": blocks,
+        }  # fmt: skip
 
     def prior(self, state: HybridState, rng: np.random.Generator | None = None) -> None:
         """Write the prior into a blank state, in place; units have no meaning yet."""
@@ -250,8 +264,8 @@ class HybridLinear(LearnedPrior):
         If there are too many products, it has none.
         """
         c, a = features
-        crossed = self.crossed or not (self.context and self.features)
-        return HybridLinear(a, c, crossed, self.own_slopes or not self.context)
+        crossed = self.crossed or not (self.context and self.features > self.curves)
+        return HybridLinear(a, c, crossed, self.own_slopes or not self.context, self.curves)
 
     def context_shape(self, arms: int) -> tuple[int, ...]:
         """Return the shape of a matrix with a row per arm: the context's features, then its own."""
@@ -304,14 +318,17 @@ class HybridLinear(LearnedPrior):
         block = np.full(self.coefficient_count, NONE)
         block[1 : c + 1][varies[1 : c + 1]] = CONTEXT
         block[c + 1 : row][varies[c + 1 :]] = ARM
+        curves = row - self.curves
+        block[curves:row][varies[curves:]] = CURVED
         if self.crossed:
-            block[row:][np.outer(varies[1 : c + 1], varies[c + 1 :]).ravel()] = CROSSED
+            block[row:][np.outer(varies[1 : c + 1], varies[c + 1 : curves]).ravel()] = CROSSED
         return block
 
     def guesses(self, scales: Scales) -> tuple[Floats, float]:
         """Return the guesses of `shared` and of `slopes`."""
-        counts = np.maximum(np.bincount(self.blocks(scales), minlength=4)[:3], 1)
-        return SLOPES / counts, OWN_SLOPES / counts[CONTEXT]
+        counts = np.maximum(np.bincount(self.blocks(scales), minlength=NONE)[:NONE], 1)
+        blocks = NONE if self.curves else CURVED
+        return SLOPES / counts[:blocks], OWN_SLOPES / counts[CONTEXT]
 
     def guess(self, state: HybridState, scales: Scales) -> None:
         """Set all variances to the guess, in place."""
@@ -322,7 +339,7 @@ class HybridLinear(LearnedPrior):
         """Return the posteriors that follow from sums and variances."""
         block, q, spread = self.blocks(scales), self.own_count, scales.spread
         noise = state.noise[0] * spread
-        scale = np.sqrt(np.append(state.shared, 0.0)[block] * spread)
+        scale = np.sqrt(np.append(state.shared, (0.0, 0.0))[block] * spread)
         scale[0] = np.sqrt(spread)
         own_scale = np.sqrt(np.where(block[:q] < NONE, state.slopes, 0.0) * spread)
         own_scale[0] = np.sqrt(state.levels[0] * spread)
@@ -406,7 +423,7 @@ def expanded(model, anchor, context, k, phi):  # type: ignore[no-untyped-def]
     if model.crossed:
         place = d + 1
         for i in range(1, c + 1):
-            for j in range(c + 1, d + 1):
+            for j in range(c + 1, d + 1 - model.curves):
                 phi[place] = phi[i] * phi[j]
                 place += 1
 
@@ -451,15 +468,14 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
     phi, v, weights = np.empty(size), np.empty(q), np.empty(q)
     # Rounded, so that arms with equal histories are equal to the last bit: see `AdaptiveLinear`.
     grain = GRAIN * np.sqrt(spread)
-    first_arm, first_crossed = 1 + model.context, anchor.size
     for a in range(n):
         k = arms[a]
         expanded(model, anchor, context, k, phi)
         # The effect of features that have not varied among rewarded rows is unknown.
         unseen = 0.0
-        for j in range(first_arm, size):
+        for j in range(1 + model.context, size):
             if phi[j] != 0.0 and not state.active[j]:
-                unseen += state.shared[ARM if j < first_crossed else CROSSED]
+                unseen += state.shared[block_of(model, anchor, j)]
         told, variance = reduce(state, k, noise, phi, v, weights)
         expected, shared = told, 0.0
         for i in range(size):
@@ -484,30 +500,43 @@ def belief_of_hybrid(model, state, context, arms, step, rng):  # type: ignore[no
 
 @implements(update, HybridLinear)
 def update_hybrid(model, state, context, arm, reward):  # type: ignore[no-untyped-def]
-    drop_anchor(state, reward, context[arm])
+    learn_row(model, state, context, arm, arm, reward, True)
+
+
+@compiled
+def learn_row(model, state, context, k, arm, reward, deciding):  # type: ignore[no-untyped-def]
+    """Learn the reward of an arm, whose row is number k, in place.
+
+    Return its distance from the mean that was believed, in standard deviations. Unless `deciding`,
+    only sums are learned, from which the next refresh computes posteriors; return 0.
+    """
+    drop_anchor(state, reward, context[k])
     size, q, y = state.active.size, state.own.shape[1], reward - state.anchor[0]
     full, v, weights = np.empty(size + 1), np.empty(q), np.empty(q)
     phi = full[:size]
-    expanded(model, state.anchor, context, arm, phi)
+    expanded(model, state.anchor, context, k, phi)
     full[size] = y
     count_down(state, y)
     for j in range(1, size):
         if phi[j] != 0.0 and not state.active[j]:
             activate_shared(model, state, j, phi[j])
-    left = state.faded[0]  # see the top of this file
-    noise = left * state.variance[0]
-    if state.moments[arm, 0, 0] == 0.0:
-        for i in range(q):
-            for l in range(q):
-                state.own[arm, i, l] *= np.sqrt(left)
-    remaining = phi.copy()
-    told, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
-    learn(state.theta, 0, remaining, y - told, noise + variance)
-    shrink_own(state.own[arm], v, noise, variance)
+    left, z = state.faded[0], 0.0  # see the top of this file
+    if deciding:
+        noise = left * state.variance[0]
+        if state.moments[arm, 0, 0] == 0.0:
+            for i in range(q):
+                for l in range(q):
+                    state.own[arm, i, l] *= np.sqrt(left)
+        remaining = phi.copy()
+        told, variance = reduce(state, arm, state.variance[0], remaining, v, weights)
+        surprise, spread = learn(state.theta, 0, remaining, y - told, noise + variance)
+        shrink_own(state.own[arm], v, noise, variance)
+        z = surprise * np.sqrt(left / (spread + noise + variance))
     add_products(state.moments[arm], full, 1.0 / left)
     add_products(state.gram, full, 1.0 / left)
     state.square[arm] += y * y / left
     state.pulls[arm] += 1
+    return z
 
 
 @implements(training_due, HybridLinear)
@@ -543,11 +572,21 @@ def shrink_own(root, v, noise, spread):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def block_of(model, anchor, j):  # type: ignore[no-untyped-def]
+    """Return the block of coefficient j, which is not the constant."""
+    if j >= anchor.size:
+        return CROSSED
+    if j >= anchor.size - model.curves:
+        return CURVED
+    return ARM if j > model.context else CONTEXT
+
+
+@compiled
 def activate_shared(model, state, j, x):  # type: ignore[no-untyped-def]
     """Write the prior of a feature that varies for the first time; see `activate`."""
     state.active[j] = True
     spread, left = state.spread[0], state.faded[0]
-    block = CONTEXT if j <= model.context else (ARM if j < state.anchor.size else CROSSED)
+    block = block_of(model, state.anchor, j)
     state.theta.root[0, j, j] = np.sqrt(left * spread * state.shared[block]) / abs(x)
     if j < state.own.shape[1]:
         std = np.sqrt(spread * state.slopes[0]) / abs(x)

@@ -14,6 +14,7 @@ from tsucb.checks import LARGEST
 from tsucb.evaluation.settings import model_class
 from tsucb.models.adaptive_linear import AdaptiveLinear
 from tsucb.models.curves import ROWS
+from tsucb.models.hybrid_linear import HybridLinear
 from tsucb.policies.exploring import Exploring
 from tsucb.policies.names import named_policy
 from tsucb.service.scheduling import in_process
@@ -21,8 +22,8 @@ from tsucb.service.scheduling import in_process
 LONGEST_WAIT = 90 * 86_400.0  # seconds
 
 FREE_MODEL: Final = "AdaptiveCurves"  # the agent's default
-LINEAR_MODEL: Final = "AdaptiveLinear"
-COMING_MODEL: Final = "HybridLinear"  # arms come with the decisions, and may have features
+COMING_MODEL: Final = "HybridCurves"  # arms come with the decisions, and may have features
+LINEAR_MODELS = {"AdaptiveLinear": AdaptiveLinear, "HybridLinear": HybridLinear}
 PLAIN_MODELS = ("BernoulliArms", "GaussianArms", "PoissonArms")  # without context
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -37,7 +38,8 @@ class LoopSettings(
     Parameters
     ----------
     model : AdaptiveCurves for arms that stay, AdaptiveLinear if it is never to bend or to forget;
-        HybridLinear for arms that come and go and have features; the others without context.
+        HybridCurves for arms that come and go and have features, HybridLinear likewise; the others
+        without context.
     policy : The rule that chooses, by its name.
     exploration : ε, the floor: this share of decisions plays a random arm, so that the log can be
         evaluated.
@@ -64,6 +66,7 @@ class LoopSettings(
     model: Literal[
         "AdaptiveCurves",
         "AdaptiveLinear",
+        "HybridCurves",
         "HybridLinear",
         "BernoulliArms",
         "GaussianArms",
@@ -102,8 +105,8 @@ class LoopSettings(
             arguments["model"] = model_class(self.model)()
         else:
             arguments["categories"] = self.categories
-        if self.model == LINEAR_MODEL:
-            arguments["model"] = AdaptiveLinear(0)
+        if self.model in LINEAR_MODELS:
+            arguments["model"] = LINEAR_MODELS[self.model](0)
         if self.arms_come:
             return Learner(None, most_arms=self.most_arms, **arguments)
         return Learner(arms, **arguments)
@@ -111,7 +114,7 @@ class LoopSettings(
     @property
     def arms_come(self) -> bool:
         """Whether arms come with the decisions, and need not be added before."""
-        return self.model == COMING_MODEL
+        return self.model in (COMING_MODEL, "HybridLinear")
 
     def is_warm(self, lists: bool = False) -> bool:
         """Return whether this process has compiled all that these settings need."""
@@ -141,7 +144,7 @@ class LoopSettings(
             if lists:
                 learner.rank(given, 2, offered)
                 continue
-            for n in range(3 * ROWS if self.model == FREE_MODEL else 3):
+            for n in range(3 * ROWS if self.model in (FREE_MODEL, COMING_MODEL) else 3):
                 if given:
                     given["x0"] = float(n % 7)  # only features that vary get curves
                 learner.decide(given, offered)
