@@ -134,10 +134,10 @@ def wait(
 @compiled
 def make(alpha: Any, beta: Any, estimate: Any, radius: Any) -> Any:
     """Return a belief of two Betas with the paper's estimates and radii."""
-    pulls, none = np.zeros(2, np.int64), np.zeros(2)
+    none = np.zeros(2)
     law = tsucb.beliefs.Beta(alpha, beta)
     mean = alpha / (alpha + beta)
-    return tsucb.Belief(law, mean, radius, estimate, radius, pulls, none, 1, 1, 1.0)
+    return tsucb.Belief(law, mean, radius, estimate, radius, none, none, 1, 1, 1.0)
 
 
 def waits(path: Path) -> None:

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import math
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from everything import (
     ENVIRONMENTS,
-    FORGETTING,
     MODELS,
     POLICIES,
     QUICK,
@@ -178,42 +176,12 @@ def test_every_policy_is_compiled_into_some_loops() -> None:
 EVERYTHING = bool(os.environ.get("TSUCB_TEST_ALL"))
 
 
-def counts_matter(policy: Any) -> bool:
-    """Return whether the policy looks at how often arms were pulled."""
-    one, other = (
-        tsucb.GaussianBelief([0.0, 0.1], [1.0, 1.0], pulls=pulls, step=102)
-        for pulls in ([1, 100], [100, 1])
-    )
-    return bool(policy.choose(one, rng()).arm != policy.choose(other, rng()).arm)
-
-
-def policies_of(model: Any) -> list[Any]:
-    """Return those that a model is played with: all of them, unless its counts fade.
-
-    Counts that fade are floats, for which a policy is compiled again with every law, to the same
-    code if it does not look at them. Of those that do not, a model has every fourth, in turn.
-    """
-    if EVERYTHING or not isinstance(model, tsucb.Forgetting):
-        return POLICIES
-    turn = list(FORGETTING).index(type(model.model))
-    return [p for i, p in enumerate(POLICIES) if i % 4 == turn % 4 or counts_matter(p)]
-
-
-def test_every_policy_meets_counts_that_fade() -> None:
-    """With two models, or with all of them if it looks at counts."""
-    met = Counter(label(policy) for m in FORGETTING.values() for policy in policies_of(m))
-    assert set(met) == set(map(label, POLICIES))
-    assert min(met.values()) >= 2
-    for policy in (tsucb.UCB1(), example(tsucb.HoeffdingUCB)):
-        assert met[label(policy)] == len(FORGETTING)
-
-
 @pytest.mark.parametrize("model", MODELS, ids=label)
 @aside
 def test_every_model_and_every_policy_play_the_same_arms_everywhere(model: Any) -> None:
     """In simulation, replay and agent. `TSUCB_TEST_ALL=1` also compiles each pair: an hour."""
     compiled = LOOPS if EVERYTHING else ()
-    for policy in policies_of(model):
+    for policy in POLICIES:
         # After 20 rewards networks are trained.
         check_same_arms(with_jax(model), policy, steps=24, compiled=compiled)
 

@@ -60,7 +60,7 @@ def test_bytes_hold_an_agent():
     assert again.digest() == agent.digest()
     again.reseed(7, ids=False)
     assert again.digest() == agent.digest()  # randomness is no knowledge
-    for damaged in (b"", b"tsucb 7\n", agent.to_bytes()[:-1], b"x" + agent.to_bytes()[1:]):
+    for damaged in (b"", b"tsucb 8\n", agent.to_bytes()[:-1], b"x" + agent.to_bytes()[1:]):
         with pytest.raises(ValueError, match="it is"):
             tsucb.Agent.from_bytes(damaged)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tsucb.compiler import compiled
 from tsucb.models.state import State, array, counts, fade_arm, nested, sums
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 
 
 class Inner(State):
@@ -16,7 +16,7 @@ class Inner(State):
 
 
 class Whole(State):
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     inner: Inner = nested(Inner)
     seen: Floats = sums()
     level: Floats = array(start=1.0, least=0.5, most=9.0)
@@ -42,7 +42,7 @@ def filled() -> Any:
 
 def test_a_blank_state_is_as_declared() -> None:
     state = Whole.blank(SIZES)
-    assert state.pulls.dtype == np.int64
+    assert state.pulls.dtype == np.float64
     shapes = [x.shape for x in (state.pulls, *state.inner, *state[2:])]
     assert shapes == [(3,), (3, 2, 2), (2, 3), (1,), (1,), (3, 3)]
     assert (state.inner.last == 2.0).all()
@@ -117,7 +117,7 @@ def test_numbers_out_of_bounds_are_named(spoil: Any, sentence: str) -> None:
 
 def test_a_state_that_is_all_sums_by_arm_knows_it() -> None:
     class Totals(State):
-        pulls: Integers = counts("arm")
+        pulls: Floats = counts("arm")
         rewards: Floats = sums("arm", 2)
 
     assert Totals.is_all_sums()

@@ -100,8 +100,8 @@ def test_foreign_and_newer_files(saved, tmp_path):
         path.write_bytes(foreign)
         with pytest.raises(ValueError, match="not a file of this library"):
             tsucb.Agent.load(path)
-    for version, answer in ((8, r"newer version .* \(format 8.*upgrade"), (6, "first release")):
-        path.write_bytes(saved.read_bytes().replace(b"tsucb 7\n", b"tsucb %d\n" % version, 1))
+    for version, answer in ((9, r"newer version .* \(format 9.*upgrade"), (7, "first release")):
+        path.write_bytes(saved.read_bytes().replace(b"tsucb 8\n", b"tsucb %d\n" % version, 1))
         with pytest.raises(ValueError, match=answer):
             tsucb.Agent.load(path)
     with pytest.raises(FileNotFoundError):

@@ -232,7 +232,7 @@ def test_nothing_that_is_sent_breaks_anything(drinks, clock, caplog):
     for method, path, body in personalizer_requests():
         text = b"" if body is None else json.dumps(body).encode()
         request(method, f"/personalizer/v1.1-preview.3/{path}", text)
-    for data in (b"tsucb ", b"tsucb 7\n" + bytes(1_000), b"tsucb " + b"\xff" * 99, b"VW"):
+    for data in (b"tsucb ", b"tsucb 8\n" + bytes(1_000), b"tsucb " + b"\xff" * 99, b"VW"):
         request("PUT", "/personalizer/v1.1-preview.3/model", data)
     for id in ("e", "%00", "%ff%2f"):  # with times that only the newest generation knows
         for query in QUERIES:

@@ -56,11 +56,11 @@ class Books(State):
     of it; `pulls` and `totals`, the number of rewards learned and their sum.
     """
 
-    counts: Integers = tallies(4)
+    counts: Integers = tallies(4, dtype=np.int64)
     checksum: Checksums = array(1, dtype=np.uint64)
     tokens: Checksums = array("arm", dtype=np.uint64)
-    chosen: Integers = tallies("arm")
-    pulls: Integers = tallies("arm")
+    chosen: Integers = tallies("arm", dtype=np.int64)
+    pulls: Integers = tallies("arm", dtype=np.int64)
     totals: Floats = sums("arm")
 
 

@@ -1,6 +1,6 @@
 """A file format for arrays and plain values; reading a file cannot execute code.
 
-    tsucb 7\\n          the name and the version of the format
+    tsucb 8\\n          the name and the version of the format
     8 bytes            length of the header, little-endian
     the header         JSON: the values, type and shape of every array, and which are sparse
     the arrays         raw, little-endian, one after the other
@@ -28,7 +28,7 @@ from tsucb.checks import shown
 from tsucb.files import written_whole
 from tsucb.numeric.arrays import untouched
 
-VERSION = 7
+VERSION = 8
 _KINDS = ("<f8", "<f4", "<i8", "<i4", "<u4", "<u8", "|b1")
 _CHECKSUM = 32
 _LENGTH = 8

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from tsucb.beliefs.law import Law
 from tsucb.checks import floats, shown
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.record import Record
 
 OPTIONAL: Any = None  # `Belief.prepare` fills in fields that are left off
@@ -44,7 +44,7 @@ class Belief(Record):
     std: Floats
     estimate: Floats = OPTIONAL
     radius: Floats = OPTIONAL
-    pulls: Integers = OPTIONAL
+    pulls: Floats = OPTIONAL
     information: Floats = OPTIONAL
     step: int = 1
     dimension: int = 1
@@ -68,7 +68,7 @@ class Belief(Record):
         for name, check, default in (
             ("estimate", vector, mean),
             ("radius", nonnegative, std),
-            ("pulls", counts, zeros.astype(np.int64)),
+            ("pulls", nonnegative, zeros),
             ("information", nonnegative, zeros),
         ):
             value = default if values[name] is None else values[name]
@@ -102,16 +102,6 @@ def nonnegative(name: str, values: ArrayLike, arms: int) -> Floats:
     if (array < 0).any():
         raise ValueError(f"{name} must not be negative, but its smallest entry is {array.min()}")
     return array
-
-
-def counts(name: str, values: ArrayLike, arms: int) -> Integers:
-    """Return the numbers as integers, or as floats if floats were given.
-
-    Pulls are fractions in a model that forgets.
-    """
-    array = nonnegative(name, values, arms)
-    whole: Integers = array.astype(np.int64)
-    return array if np.asarray(values).dtype.kind == "f" else whole  # type: ignore[return-value]
 
 
 def positive_vector(name: str, values: ArrayLike, arms: int | None = None) -> Floats:

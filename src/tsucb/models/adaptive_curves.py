@@ -112,7 +112,7 @@ class CurvedState(State):
         )
 
     @property
-    def pulls(self) -> Integers:
+    def pulls(self) -> Floats:
         """How often each arm was played."""
         return self.linear.pulls
 

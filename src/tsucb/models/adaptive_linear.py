@@ -127,7 +127,7 @@ class AdaptiveState(LinearLearned):
     regressions: Rows = nested(Rows)
 
     @property
-    def pulls(self) -> Integers:
+    def pulls(self) -> Floats:
         """How often each arm was played."""
         return self.regressions.pulls
 

@@ -29,11 +29,11 @@ from tsucb.record import derived
 class EnsembleState(State):
     """The rewards that an ensemble remembers, and which of them its members are fitted to."""
 
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     contexts: Floats = array("memory", "feature", least=-LARGEST, most=LARGEST)
     chosen: Integers = array("memory", dtype=np.int64, least=0)  # arms
     rewards: Floats = array("memory", least=-LARGEST, most=LARGEST)
-    seen: Integers = counts()  # rewards so far
+    seen: Integers = counts(dtype=np.int64)  # rewards so far
     # The numbers of rewards and of arms that the present members were fitted to.
     fitted: Fits = array(dtype=np.int64, least=0, most=MOST_REWARDS)
     fitted_arms: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)

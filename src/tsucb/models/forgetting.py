@@ -18,7 +18,6 @@ from tsucb.checks import between
 from tsucb.compiler import implements, offers
 from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import Model, belief, forget, training_due, update
-from tsucb.models.structure import map_arrays
 
 
 class Forgetting(Model):
@@ -62,11 +61,13 @@ class Forgetting(Model):
         """Return a state with further arms at the end, each with the prior."""
         return self.fadable(self.model.extend(state, arms))
 
+    def check_state(self, state: Any, rewards: int, whole: bool = False) -> None:
+        """Raise ValueError if no history of this many rewards leads to a loaded state."""
+        self.model.check_state(state, rewards, whole)
+
     def fadable(self, state: Any) -> Any:
-        """Return the state with counts as floats, and posteriors in a form that fades fast."""
-        if isinstance(self.model, GaussianPrior):
-            state = self.model.fading(state)
-        return map_arrays(lambda x: x.astype(np.float64) if x.dtype == np.int64 else x, state)
+        """Return the state with posteriors in a form that fades fast."""
+        return self.model.fading(state) if isinstance(self.model, GaussianPrior) else state
 
     def widened(self, features: Any) -> "Forgetting":
         """Return the model for contexts with more features, with the same γ."""
@@ -78,7 +79,7 @@ class Forgetting(Model):
 
 
 for name in (
-    "changes", "check_rewards", "check_state", "coefficients", "context_shape", "initial_pulls",
+    "changes", "check_rewards", "coefficients", "context_shape", "initial_pulls",
     "largest", "parameter_names", "release", "trainer", "trains",
 ):  # fmt: skip
     of_the_model = property(operator.attrgetter(f"model.{name}"), doc=f"The model's `{name}`.")

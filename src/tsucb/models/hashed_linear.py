@@ -41,7 +41,7 @@ from tsucb.checks import LARGEST, Count, Natural, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import MOST_REWARDS, State, array, counts
-from tsucb.numeric.arrays import Floats, Integers, full, take
+from tsucb.numeric.arrays import Floats, full, take
 
 MEAN, PRECISION = range(2)  # places on the last axis of `HashedState.columns`
 COLUMN, VALUE = range(2)  # places on the last axis of `HashedState.anchors`
@@ -69,7 +69,7 @@ class HashedState(State):
     or 0.
     """
 
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     totals: Floats = array("arm")
     information: Floats = array("arm", least=0.0)
     columns: Floats = array("column", "arm", 2)

@@ -105,7 +105,7 @@ class HybridState(LinearLearned):
         "own", "own"
     )  # root of the covariance of an arm's effect before rewards
     own: Floats = array("arm", "own", "own")  # and given θ and the arm's rewards
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     theta: Shared = nested(Shared)
 
     @property

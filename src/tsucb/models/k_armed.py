@@ -13,7 +13,7 @@ from tsucb.checks import Finite, Positive, Switch
 from tsucb.compiler import compiled, implements
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, counts, sums
-from tsucb.numeric.arrays import Floats, Integers, take
+from tsucb.numeric.arrays import Floats, take
 
 FADED = 1e-200  # fewer pulls than these are forgotten
 
@@ -21,7 +21,7 @@ FADED = 1e-200  # fewer pulls than these are forgotten
 class ArmTotals(State):
     """What K independent arms have earned: pulls N and summed rewards."""
 
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     rewards: Floats = sums("arm")
 
 
@@ -45,9 +45,9 @@ class KArmed(Model):
         """Return the name of the one parameter."""
         return ["mean reward"]
 
-    def check_state(self, state: ArmTotals, rewards: int) -> None:
+    def check_state(self, state: ArmTotals, rewards: int, whole: bool = True) -> None:
         """Raise ValueError also for totals that no rewards of the model add up to."""
-        super().check_state(state, rewards)
+        super().check_state(state, rewards, whole)
         # Where everything is forgotten, rounding makes the ratio of the two meaningless.
         self.check_rewards(state.rewards / np.maximum(state.pulls, FADED) * (1 - 1e-9))
 

@@ -12,7 +12,7 @@ from tsucb.models.gaussian_prior import GaussianPrior
 from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Shared, learn, observe_prior
 from tsucb.models.state import State, counts, nested
-from tsucb.numeric.arrays import Floats, Integers, full, take
+from tsucb.numeric.arrays import Floats, full, take
 from tsucb.record import derived
 
 
@@ -20,7 +20,7 @@ class LinearState(State):
     """The posterior of θ, and how often each arm was played."""
 
     theta: Shared = nested(Shared)
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
 
     def coefficients(self, arm: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of every entry of θ, the same for all arms."""

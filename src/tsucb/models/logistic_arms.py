@@ -46,7 +46,7 @@ from tsucb.models.empirical_bayes import (
 from tsucb.models.model import belief, forget, update
 from tsucb.models.regressions import Rows, evidence, learn, predict
 from tsucb.models.state import array, fade_arm, nested, sums
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.logistic import after_click, most_likely_after_click
 
 # The guess before there is evidence.
@@ -78,7 +78,7 @@ class LogisticState(Learned):
     regressions: Rows = nested(Rows)
 
     @property
-    def pulls(self) -> Integers:
+    def pulls(self) -> Floats:
         """How often each arm was played."""
         return self.regressions.pulls
 

@@ -297,12 +297,14 @@ class Model(Record):
             contexts[:] = self.check_context(given, count, observations=arms.size)
         return contexts, arms.astype(np.int64), rewards
 
-    def check_state(self, state: Any, rewards: int) -> None:
+    def check_state(self, state: Any, rewards: int, whole: bool = True) -> None:
         """Raise ValueError if no history of this many rewards leads to a loaded state.
 
-        Its shapes and types have been checked.
+        Its shapes and types have been checked. Pulls are `whole` numbers unless the model forgets.
         """
         state.check(rewards)
+        if whole and (state.pulls % 1).any():
+            raise ValueError("pulls must be whole numbers")
 
     def check_arms(self, arms: ArrayLike, count: int) -> Integers:
         """Return the arms as indices; raise if one is unknown, listed twice or no index."""

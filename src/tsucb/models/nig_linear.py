@@ -13,7 +13,7 @@ from tsucb.models.model import belief, forget, predicted_belief, update
 from tsucb.models.regressions import Regressions, evidence, learn, natural, predict
 from tsucb.models.spectral import fade
 from tsucb.models.state import State, array, nested
-from tsucb.numeric.arrays import Floats, Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.numeric.bursts import burst, gamma
 from tsucb.record import derived
 
@@ -28,7 +28,7 @@ class NIGState(State):
     scale: Floats = array("arm", least=1e-60, most=MOST_SCALE)
 
     @property
-    def pulls(self) -> Integers:
+    def pulls(self) -> Floats:
         """How often each arm was played."""
         return self.regressions.pulls
 

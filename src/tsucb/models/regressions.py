@@ -51,7 +51,7 @@ class Regressions(State):
 
     root: Floats
     mean: Floats
-    pulls: Integers
+    pulls: Floats
     information: Floats
 
     @classmethod
@@ -119,7 +119,7 @@ class Lanes(Regressions):
 
     root: Floats = array("coefficient", "coefficient", "arm")
     mean: Floats = array("coefficient", "arm")
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     information: Floats = array("arm", least=0.0)
 
     def by_arm(self) -> tuple[Floats, Floats]:
@@ -132,7 +132,7 @@ class Rows(Regressions):
 
     root: Floats = array("arm", "coefficient", "coefficient")
     mean: Floats = array("arm", "coefficient")
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     information: Floats = array("arm", least=0.0)
 
 
@@ -141,7 +141,7 @@ class Shared(Rows):
 
     root: Floats = array(1, "coefficient", "coefficient")
     mean: Floats = array(1, "coefficient")
-    pulls: Integers = counts(1)
+    pulls: Floats = counts(1)
     information: Floats = array(1, least=0.0)
 
 
@@ -389,7 +389,7 @@ def evidence(state, arms):  # type: ignore[no-untyped-def]
     """
     if is_all(arms, state.pulls.size):
         return state.pulls, state.information
-    pulls, information = np.empty(arms.size, state.pulls.dtype), np.empty(arms.size)
+    pulls, information = np.empty(arms.size), np.empty(arms.size)
     for a in range(arms.size):
         pulls[a], information[a] = state.pulls[arms[a]], state.information[arms[a]]
     return pulls, information

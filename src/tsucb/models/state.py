@@ -1,7 +1,7 @@
 """States: what a model has learned, as arrays that declare their axes and rules.
 
     class ArmTotals(State):
-        pulls: Integers = counts("arm")
+        pulls: Floats = counts("arm")
         rewards: Floats = sums("arm")
 
 A field declares its axes, its bounds, whether two histories add, and whether it fades when old
@@ -59,9 +59,12 @@ def sums(*axes: str | int, least: float = -MOST) -> Any:
     return Axes(axes, 0.0, np.dtype(np.float64), True, True, least, MOST)
 
 
-def counts(*axes: str | int) -> Any:
-    """Declare whole numbers of rewards: two histories add, and fading multiplies."""
-    return Axes(axes, 0, np.dtype(np.int64), True, True, 0, MOST_REWARDS)
+def counts(*axes: str | int, dtype: DTypeLike = np.float64) -> Any:
+    """Declare numbers of rewards: two histories add, and fading multiplies.
+
+    They are floats by default, so that beliefs have one type whether or not rewards fade.
+    """
+    return Axes(axes, 0.0, np.dtype(dtype), True, True, 0, MOST_REWARDS)
 
 
 def nested(kind: type["State"]) -> Any:
@@ -178,9 +181,8 @@ class State(Record):
             if isinstance(value, State):
                 value.check(rewards)
                 continue
-            most = (
-                min(field.most, rewards) if field.dtype == np.int64 and field.fades else field.most
-            )
+            is_count = field.fades and field.most == MOST_REWARDS
+            most = min(field.most, rewards) if is_count else field.most
             if not ((value >= field.least) & (value <= most)).all():
                 raise ValueError(f"{name} must be from {field.least:g} to {most:g}")
 

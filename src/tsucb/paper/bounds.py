@@ -16,7 +16,7 @@ from tsucb.models import Linear
 from tsucb.models.linear import LinearState
 from tsucb.models.model import Model, belief, update
 from tsucb.models.state import State, nested
-from tsucb.numeric.arrays import Integers
+from tsucb.numeric.arrays import Floats
 from tsucb.record import derived
 from tsucb.sets.rules import ThetaBelief, theta
 
@@ -28,7 +28,7 @@ class RidgeState(State):
     ridge: LinearState = nested(LinearState)
 
     @property
-    def pulls(self) -> Integers:
+    def pulls(self) -> Floats:
         """How often each arm was played."""
         return self.posterior.pulls
 

@@ -103,7 +103,7 @@ class NetworkState(State):
     The parameters of a network are one vector: for each layer the weights by rows, then the biases.
     """
 
-    pulls: Integers = counts("arm")
+    pulls: Floats = counts("arm")
     parameters: Singles = array(
         "network", "parameter", dtype=np.float32, least=-MOST_WEIGHT, most=MOST_WEIGHT
     )
@@ -122,7 +122,7 @@ class NetworkState(State):
     rewards: Floats = array("memory", least=-MOST_NUMBER, most=MOST_NUMBER)
     # The standard deviation of the rewards remembered at the last training.
     spread: Floats = array(start=1.0, least=TINY, most=MOST_NUMBER)
-    seen: Integers = counts()  # rewards so far
+    seen: Integers = counts(dtype=np.int64)  # rewards so far
     batches: Integers = array(dtype=np.int64, least=0, most=MOST_REWARDS)  # mini-batches so far
     key: NDArray[np.uint32] = array(2, dtype=np.uint32, least=0)  # seed of the mini-batches
 
