@@ -370,7 +370,9 @@ class Agent:
                 known, offer, values, reading = learner.resolve(question)
                 x = values.tobytes()
             machine = known.machine
-            place, number, checksum, seen = machine.decide(x, offer.columns, question is None)
+            place, number, checksum, seen = machine.decide(
+                x, offer.columns, question is None, machine.long
+            )
             if place == NOT_FINITE:
                 check_finite(context, known.model.largest)
             arm = offer.names[place]
@@ -594,10 +596,10 @@ class Agent:
             elif known.is_current(arm, number) and known.machine.learns_at_once:
                 if learner.coming:
                     known.arms.move_to_end(arm)
-                learn, known.ready, learned = known.machine.learn, False, True
+                machine, known.ready, learned = known.machine, False, True
+                lesson = machine.learn, row, known.arms[arm], COUNTED, value, machine.long
                 # `at_once`, written out as it is called most.
-                both = (learn, row, known.arms[arm], COUNTED, value), (open.pop, id)
-                due, _ = starmap(call, both)
+                due, _ = starmap(call, (lesson, (open.pop, id)))
                 known.ready = not due
                 if due:
                     learner.prepared()

@@ -35,7 +35,6 @@ from tsucb.agent.machine import (
     COUNTED,
     DECISIONS,
     DUE,
-    LONG,
     NOT_SPLIT,
     RETURNED,
     Machine,
@@ -72,7 +71,6 @@ from tsucb.contexts.readers import (
 from tsucb.extras import require
 from tsucb.models.forgetting import Forgetting, without_forgetting
 from tsucb.models.model import Model, check_finite, trains
-from tsucb.models.structure import leaves
 from tsucb.numeric.arrays import Floats, Integers
 from tsucb.numeric.streams import POLICY, stream
 from tsucb.policies.names import check_policy
@@ -447,7 +445,7 @@ class Learner:
         """Choose an arm for a context that was read without learning; see `decide`."""
         known, offer, values, _ = self.resolve(question)
         machine = known.machine
-        place, _, _, seen = machine.decide(values.tobytes(), offer.columns, False)
+        place, _, _, seen = machine.decide(values.tobytes(), offer.columns, False, machine.long)
         return Decision("", offer.names[place], offer, seen, machine.belief, 0.0)
 
     def rank(self, context: Context, k: int, arms: Any = None) -> Ranking:
@@ -527,7 +525,6 @@ class Learner:
             few = Knowledge.start(model, ("", " "), model.start(2), self.policy)
             rng, shape = np.random.default_rng(0), model.context_shape(2) or (0,)
             machine = few.machine = make_machine(few, rng, self.keep_beliefs)
-            machine.long = sum(part.size for part in leaves(known.state)) >= LONG
             functions = "decide", "count", "learn", *functions
             if many and not isinstance(machine, PlainMachine):
                 decide_many(few, np.zeros((1, *shape)), few.all_arms(), 0.0)
@@ -594,7 +591,7 @@ class Learner:
             self.learn_rows(Lesson.of([row], [column], [kind], [reward]))
             return
         known.ready = False  # where training is due, the next call trains
-        known.ready = not known.machine.learn(row, column, kind, reward)
+        known.ready = not known.machine.learn(row, column, kind, reward, known.machine.long)
 
     def learn_rows(self, lesson: Lesson, *changes: Change) -> int:
         """Learn rewards together with further changes, `at_once`; return how many were learned."""

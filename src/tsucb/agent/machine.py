@@ -23,6 +23,7 @@ from tsucb.checks import LARGEST, SMALLEST, flush_tiny
 from tsucb.compiler import Stream, compiled, held, in_compiled_code, shared
 from tsucb.compiler.lent import LENT_BYTES, borrowed, bytes_of, lent, still_needed
 from tsucb.compiler.memory import Kept, KeptType, keepable
+from tsucb.compiler.unlock import UNLOCK
 from tsucb.models.forgetting import without_forgetting
 from tsucb.models.hybrid_curves import HYBRID
 from tsucb.models.model import belief, training_due, update
@@ -240,9 +241,10 @@ def next_arm_seen(deciding, values, columns, step, chosen, seen):  # type: ignor
     return choice
 
 
-def _decide(deciding, numbers, columns, counting):  # type: ignore[no-untyped-def]
+def _decide(deciding, numbers, columns, counting, unlock):  # type: ignore[no-untyped-def]
     """Choose among columns, and count the decision if `counting`.
 
+    Other threads can run Python meanwhile if `unlock`.
     Return the arm as an index into the columns, or NOT_FINITE; the number and the checksum of the
     decision, 0 if it was not counted; what the policy saw, as bytes.
     """
@@ -292,7 +294,7 @@ def learn_one(learning, values, column, kind, reward):  # type: ignore[no-untype
     return False
 
 
-def _learn(learning, row, column, kind, reward):  # type: ignore[no-untyped-def]
+def _learn(learning, row, column, kind, reward, unlock):  # type: ignore[no-untyped-def]
     """Learn a reward for a row, given as bytes, like `learn_one`."""
     return learn_one(learning, np.frombuffer(row, np.float64), column, kind, reward)
 
@@ -318,17 +320,15 @@ BOOKS = KeptType(lent(numba.typeof(Books.blank({"arm": 1}))))
 to_keep_gil = functools.partial(compiled, nogil=False)  # releasing it takes a tenth of most calls
 
 # Each function of a machine, the memory of the machine that is its first argument, and the types of
-# the other arguments. The "long" ones are called for large states, and release the lock.
+# the other arguments.
 FUNCTIONS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "count": (to_keep_gil(_count), "books", (LENT_BYTES, COLUMNS)),
     "take_counts": (compiled(_take_counts), "books", (BOOKS,)),
-    "decide": (to_keep_gil(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
-    "decide long": (compiled(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL)),
+    "decide": (to_keep_gil(_decide), "deciding", (LENT_BYTES, COLUMNS, BOOL, UNLOCK)),
     "decide_rows": (
         compiled(_decide_rows), "deciding", (MATRIX, COLUMNS, COLUMNS, CHECKSUMS, BOOKS, MATRIX),
     ),
-    "learn": (to_keep_gil(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
-    "learn long": (compiled(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT)),
+    "learn": (to_keep_gil(_learn), "learning", (LENT_BYTES, INT, INT, FLOAT, UNLOCK)),
     "learn_rows": (
         compiled(_learn_rows), "learning", (NUMBERS, COLUMNS, COLUMNS, COLUMNS, NUMBERS, INT),
     ),
@@ -390,9 +390,8 @@ class Machine:
     def __getattr__(self, name: str) -> Any:
         if name not in FUNCTIONS:
             raise AttributeError(name)
-        code = f"{name} long" if self.long and f"{name} long" in FUNCTIONS else name
-        memory: Kept = getattr(self, FUNCTIONS[code][1])
-        method = MethodType(machine_code(code, memory.kind), memory)
+        memory: Kept = getattr(self, FUNCTIONS[name][1])
+        method = MethodType(machine_code(name, memory.kind), memory)
         setattr(self, name, method)  # found at once from now on
         return method
 
@@ -421,7 +420,7 @@ class PlainMachine(Machine):
         return self.policy.belief
 
     def decide(
-        self, context: bytes, columns: Integers, counting: bool
+        self, context: bytes, columns: Integers, counting: bool, unlock: bool
     ) -> tuple[int, int, int, bytes]:
         """Choose among columns, like `_decide`."""
         values, books, counted = np.frombuffer(context), self.own_books, (0, 0)
