@@ -117,7 +117,8 @@ def test_choices_agree_with_probabilities(policy: tsucb.Policy, belief: tsucb.Be
     choices = CHOICES if belief.arms < 100 else 200
     if getattr(policy, "samples", 0) == math.inf:  # each takes as long as many others
         choices = 50 if isinstance(belief.law, tsucb.beliefs.JointGaussian) else 200
-    counts = count_choices(policy, belief, held(np.random.default_rng(5)), choices)
+    counts = np.zeros(belief.arms)
+    count_choices(policy, belief, held(np.random.default_rng(5)), counts, choices)
     found = policy.probabilities(belief, np.random.default_rng(6), repetitions=choices)
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
     assert np.all(found >= 0)

@@ -142,10 +142,10 @@ class Policy(Record):
         if estimated is not None:
             return estimated
         stream = np.random.default_rng(0) if rng is None else rng
+        counts = np.zeros(belief.mean.size)
         if offers(choose, type(self)):
-            counts: Floats = count_choices(self, belief, held(stream), repetitions)
+            count_choices(self, belief, held(stream), counts, repetitions)
         else:
-            counts = np.zeros(belief.mean.size)
             for _ in range(repetitions):
                 counts[choose(self, belief, stream).arm] += 1.0
         chances = (counts + 1 / counts.size) / (repetitions + 1)
@@ -161,12 +161,10 @@ def never_another(policy, place, arms, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count_choices(policy, belief, stream, repetitions):  # type: ignore[no-untyped-def]
-    """Return how often each arm is chosen."""
-    counts = np.zeros(belief.mean.size)
+def count_choices(policy, belief, stream, counts, repetitions):  # type: ignore[no-untyped-def]
+    """Add to `counts` how often each arm is chosen."""
     for _ in range(repetitions):
         counts[choose(policy, belief, stream.rng).arm] += 1.0
-    return counts
 
 
 @compiled

@@ -127,22 +127,23 @@ def check_pairing(environment: Any, arms: int, steps: int, name: str) -> None:
 
 
 @compiled
-def numbers_of_world(environment, steps, stream):  # type: ignore[no-untyped-def]
-    """Return a row per step: the sum of the available arms' means, and the first one's reward."""
-    world, found = begin(environment, stream.rng), np.empty((steps, 2))
-    for t in range(steps):
+def write_world(environment, stream, out):  # type: ignore[no-untyped-def]
+    """Write a row per step: the sum of the available arms' means, and the first one's reward."""
+    world = begin(environment, stream.rng)
+    for t in range(len(out)):
         _, means, available = advance(environment, world, t + 1, stream.rng)
-        found[t, 0], found[t, 1] = 0.0, reward(environment, world, available[0])
+        out[t, 0], out[t, 1] = 0.0, reward(environment, world, available[0])
         for arm in available:
-            found[t, 0] += means[arm]
-    return found
+            out[t, 0] += means[arm]
 
 
 def check_loops(environment: Any, steps: int, name: str) -> None:
     """Check that compiled and interpreted code make the same world."""
     rngs = [np.random.default_rng(5) for _ in range(2)]
-    interpreted = numbers_of_world.py_func(environment, steps, Stream(rngs[0]))  # type: ignore[attr-defined]
+    interpreted, machine = np.empty((2, steps, 2))
+    write_world.py_func(environment, Stream(rngs[0]), interpreted)  # type: ignore[attr-defined]
+    write_world(environment, held(rngs[1]), machine)
     demand(
-        np.allclose(numbers_of_world(environment, steps, held(rngs[1])), interpreted),
+        np.allclose(machine, interpreted),
         f"{name} makes another world in the compiled loop than in the interpreted one",
     )
