@@ -1,7 +1,12 @@
 """Settings of all tests and examples."""
 
 import gc
+import os
+import sys
+import zlib
+from contextlib import suppress
 from importlib.util import find_spec
+from typing import Any
 
 import matplotlib
 from hypothesis import settings
@@ -27,3 +32,36 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+
+
+def compile_in_turn() -> None:
+    """Let one process of the tests compile a function while others wait for its machine code.
+
+    A byte of a file is locked for each function and signature.
+    """
+    import fcntl
+
+    from tsucb.compiler.cache import FOLDER, private_folder
+    from tsucb.compiler.dispatch import Compiled
+
+    folder = private_folder(FOLDER)
+    if folder is None:
+        return
+    locks = open(folder / "tests.lock", "ab")  # noqa: SIM115, open until the process ends
+    compile_now = Compiled.compile
+
+    def compile(self: Any, sig: Any) -> Any:
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}{sig}"
+        place = zlib.crc32(name.encode())
+        with suppress(OSError):  # the system suspects a deadlock
+            fcntl.lockf(locks, fcntl.LOCK_EX, 1, place)
+        try:
+            return compile_now(self, sig)
+        finally:
+            fcntl.lockf(locks, fcntl.LOCK_UN, 1, place)
+
+    Compiled.compile = compile
+
+
+if "PYTEST_XDIST_WORKER" in os.environ and sys.platform != "win32":
+    compile_in_turn()
