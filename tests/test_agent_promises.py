@@ -15,6 +15,7 @@ from tsucb.agent import Learner, storage
 
 ARMS = ["a", "b", "c"]
 X = {"age": 31.0}
+PLAIN = tsucb.GaussianArms(empirical=False)
 
 
 def clock() -> float:
@@ -75,7 +76,7 @@ def test_nothing_is_locked_while_contexts_are_converted_or_a_file_is_written(
 def test_without_a_seed_agents_choose_differently() -> None:
     chosen = []
     for _ in range(2):
-        agent = tsucb.Agent(["a", "b"], policy=tsucb.Random())
+        agent = tsucb.Agent(["a", "b"], model=PLAIN, policy=tsucb.Random())
         chosen.append([agent.choose().arm for _ in range(64)])  # equal once in 2^64
     assert chosen[0] != chosen[1]
 
@@ -112,7 +113,7 @@ def test_contexts_may_be_left_off_and_come_later() -> None:
 
 
 def test_reseeding_changes_draws_and_ids() -> None:
-    agent = tsucb.Agent(["a", "b"], policy=tsucb.Random(), seed=0)
+    agent = tsucb.Agent(["a", "b"], model=PLAIN, policy=tsucb.Random(), seed=0)
     first, second, third = copy.copy(agent), copy.copy(agent), copy.copy(agent)
     second.reseed(5)
     third.reseed(5, ids=False)

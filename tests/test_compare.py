@@ -69,7 +69,7 @@ def test_doubly_robust_on_the_log_of_a_live_agent(logged: Path) -> None:
         "default": {},
         "same": {"exploration": 0.2},
         "no context": {"model": "BernoulliArms"},
-        "uniform": {"policy": tsucb.Random()},
+        "uniform": {"policy": tsucb.Random(), "model": "BernoulliArms"},
     }
     found = compare(logged, agents)
     assert found.method == "doubly robust"
@@ -114,7 +114,7 @@ def test_a_log_without_exploration_gets_a_reason_and_no_number() -> None:
     log = shop(2_000).assign(chance=1.0)
     log["arm"] = np.where(log.age > 30, "tea", "milk")
     log.loc[:4, "arm"] = ["tea", "milk", "tea", "milk", "tea"]
-    agents = {"uniform": {"policy": "Random"}}
+    agents = {"uniform": {"policy": "Random", "model": "BernoulliArms"}}
     found = compare(log, agents, propensity="chance")
     assert found.method == "doubly robust"  # what is certain cannot be replayed
     with pytest.raises(ValueError, match="never tried 50 % of the arms that it offered"):
@@ -269,7 +269,7 @@ def test_evaluate_compares_agents(
     tmp_path: Path, logged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.toml").write_text("")
-    (tmp_path / "b.toml").write_text('policy = "Random"')
+    (tmp_path / "b.toml").write_text('policy = "Random"\nmodel = "BernoulliArms"')
     page, out = tmp_path / "new" / "page.html", tmp_path / "out.csv"
     call = ["evaluate", str(logged), "--agent", str(tmp_path / "a.toml")]
     call += ["--agent", str(tmp_path / "b.toml"), "--report", str(page), "--out", str(out)]

@@ -122,15 +122,16 @@ def test_forgetting_and_export(client, clock, tmp_path):
 
 def test_evaluation_answers_what_another_configuration_would_have_earned(client, clock):
     client.configure(exploration=0.5)
+    random = {"random": {"policy": "Random", "model": "BernoulliArms"}}
     for n in range(120):
         decision = client.decide({"n": n % 3}, ["tea", "milk"])
         client.reward(decision.id, float(decision.arm == "tea"))
         clock.pass_by(1)
     with pytest.raises(ServiceError, match="not enough decisions"):
-        client.evaluate({"random": {"policy": "Random"}})
+        client.evaluate(random)
     clock.pass_by(700)
     client.decide({"n": 0})
-    found = client.evaluate({"random": {"policy": "Random"}})
+    found = client.evaluate(random)
     rows = {row["configuration"]: row for row in found["configurations"]}
     assert found["decisions"] == 120
     assert rows["random"]["reward"] < rows["as logged"]["reward"]
