@@ -1,4 +1,4 @@
-"""What several tests compute by hand."""
+"""Reference computations that several tests share."""
 
 from typing import Any
 

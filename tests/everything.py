@@ -1,4 +1,4 @@
-"""Everything that the package exports, found and made: no test keeps a list of its own."""
+"""Find and make everything that the package exports, so that no test keeps a list."""
 
 import functools
 import inspect
@@ -39,7 +39,7 @@ class LeastSquares:
         return "LeastSquares()"
 
 
-# What a required parameter of this name is given. Four arms, three features.
+# Values of required parameters by name. Four arms, three features.
 TYPICAL: dict[str, Any] = {
     "arms": 4,
     "features": 3,
@@ -82,7 +82,7 @@ def required(cls: Callable[..., Any]) -> list[str]:
     ]
 
 
-# Values of optional parameters that lead through other code than the defaults do.
+# Values of optional parameters for which other code runs than for the defaults.
 OTHERWISE: dict[str, list[Any]] = {
     "samples": [1, math.inf],
     "first": [True],

@@ -1,4 +1,4 @@
-"""Files of agents that lie, with a right checksum: refused in a sentence, or harmless.
+"""Forged files of agents, with a valid checksum: refused in a sentence, or harmless.
 
     python tests/forgery.py 100000
     python tests/forgery.py logs 5000
@@ -44,8 +44,8 @@ from tsucb.paper.news.generate import make_news
 from tsucb.paper.news.parser import read_day
 from tsucb.paper.theorems import Theorems
 
-SLOW = 2.0  # seconds of the processor for one mutant that are too many
-PATIENCE = 60  # seconds after which a mutant is taken to hang
+SLOW = 2.0  # processor seconds that one mutant may take
+PATIENCE = 60  # seconds after which a mutant counts as hanging
 
 
 def parts(data):
@@ -56,7 +56,7 @@ def parts(data):
 
 
 def together(first, header, arrays):
-    """Return a file of such parts, with a checksum that matches."""
+    """Return a file of these parts, with a matching checksum."""
     text = json.dumps(header).encode()
     body = first + len(text).to_bytes(8, "little") + text + arrays
     return body + hashlib.sha256(body).digest()
@@ -183,7 +183,7 @@ def mutate(rng, header, arrays):
 
 
 class SlowMutant(Exception):
-    """A file that takes too long."""
+    """Examining a file took too long."""
 
 
 def examine(path, classes, slow=SLOW):

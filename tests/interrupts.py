@@ -25,7 +25,7 @@ from tsucb.models.structure import leaves
 
 
 class Interrupted(Exception):
-    """What the handler raises, as a task queue's time limit does."""
+    """Raised by the signal handler, as by a task queue's time limit."""
 
 
 class Alarm:
@@ -115,7 +115,7 @@ class Trial:
         )  # fmt: skip
         self.took = {}
         self.happened = {"done": 0, "undone": 0, "finished": 0, "dropped": 0}
-        for name in METHODS:  # whatever is to be compiled is compiled now
+        for name in METHODS:  # compile everything before the first interrupt
             for _ in range(3):
                 call = getattr(self, name)()
                 begun = time.perf_counter()
@@ -244,7 +244,7 @@ class Trial:
             self.happened["finished" if interrupted else "done"] += 1
             self.follow(call, now)
             self.compare(when, now)
-        # What an undone decision drew is drawn, and what it read is read.
+        # An undone decision has still drawn random numbers and read the context.
         drawn = agent._learner.rng.bit_generator.state
         self.twin._learner.rng.bit_generator.state = drawn
         if self.step % 100 == 0:

@@ -43,7 +43,7 @@ def check(agent, seed):
 
 
 def threads(seed, folder, count=8, calls=150):
-    """Let threads share an agent: every reward is learned once, as an oracle has it."""
+    """Let threads share an agent: every reward is learned exactly once."""
     agent = tsucb.Agent(ARMS, seed=seed, model=tsucb.ContextualLinear(2), max_open=10**6)
     learned, lock, errors = [], threading.Lock(), []
 
@@ -155,7 +155,7 @@ def evictions(seed, folder, calls=150):
 
 
 def fitted(agent, seed, count):
-    """Return what a process learns by itself; at the top of the module for `spawn`."""
+    """Return an agent fitted in another process; a module-level function, for `spawn`."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         agent.update(context(rng), ARMS[rng.integers(3)], float(rng.normal()))
@@ -209,7 +209,7 @@ def logs(seed, folder, count=60):
 
 
 def merges(seed, folder, steps=25):
-    """Merge agents that learned apart: they believe what one agent does that saw it all."""
+    """Merge agents that learned apart: the result believes what one agent with all data does."""
     rng = np.random.default_rng(seed)
     kinds = [
         {}, {"features": 2}, {"model": tsucb.BernoulliArms()}, {"model": tsucb.NIGLinear(2)},

@@ -1,4 +1,4 @@
-"""Whatever an agent accepts, it can save, load and copy: any calls, of every model, with extremes.
+"""Agents can be saved, loaded and copied after any accepted calls, with every model and extremes.
 
     python tests/test_accepted.py 3000
     python tests/test_accepted.py 3000 1000

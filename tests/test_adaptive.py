@@ -1,4 +1,4 @@
-"""The model that learns its prior: in any units, from the first reward, and from its siblings."""
+"""The model that learns its prior: in any units, from the first reward, and from other arms."""
 
 import numpy as np
 import pytest
@@ -208,7 +208,7 @@ def test_an_agent_without_contexts_is_a_k_armed_bandit():
 
 
 def test_on_raw_features_it_beats_a_fixed_prior():
-    """Features in raw units (1e4 and 1e-3), rewards around 1,000: where a fixed guess fails."""
+    """With features in raw units (1e4 and 1e-3) and rewards around 1,000 a fixed prior fails."""
     rng = np.random.default_rng(9)
     contexts = rng.normal(size=(1500, 2)) * [1e4, 1e-3] + [5e4, 7.0]
     z = (contexts - [5e4, 7.0]) / [1e4, 1e-3]

@@ -218,7 +218,7 @@ def test_arms_that_are_played_often_are_not_suspected_more_often() -> None:
 
 
 def test_late_first_clicks_do_not_make_looks_rarer() -> None:
-    """Rewards count as learned also while all are equal, so that none seem to be outstanding."""
+    """Equal rewards count as learned, too, so that none seem to be missing."""
     model = tsucb.AdaptiveCurves(0)
     state = model.fit(2, None, np.arange(400) % 2, np.zeros(400))
     assert state.change.life[0] == 400.0

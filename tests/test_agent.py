@@ -520,7 +520,7 @@ def test_warm_start_from_arrays_and_tables():
 
 @pytest.mark.parametrize("model", MODELS[1:3] + MODELS[4:], ids=lambda m: type(m).__name__)
 def test_what_is_not_seen_returns_to_the_prior(model):
-    """An arm seen long ago has the prior's belief again, and a proper posterior all the time."""
+    """An arm seen long ago has the prior's belief again; its posterior is always proper."""
     agent = tsucb.Agent(["red", "green"], model=model, seed=0, forgetting=0.8, keep_beliefs=True)
     rng = np.random.default_rng(0)
     x = rng.normal(size=2) if model.context_shape(1) else None
@@ -536,7 +536,7 @@ def test_what_is_not_seen_returns_to_the_prior(model):
 
 
 def test_forgetting_follows_a_change():
-    """After the arms have swapped what they pay, an agent that forgets has the right one sooner."""
+    """After two arms swap their rewards, an agent that forgets finds the better one sooner."""
 
     def late_choices(forgetting):
         agent = make(arms=["a", "b"], features=1, policy=tsucb.TSUCB(1), forgetting=forgetting)
@@ -595,7 +595,7 @@ def test_notebooks_show_escaped_tables():
 
 
 def test_arms_with_features_that_stay_the_same(tmp_path):
-    """They need not be offered with every decision."""
+    """Their features need not be given with every decision."""
     prices = {"tea": {"price": 1.0}, "milk": {"price": 3.0}}
     agent, other = tsucb.Agent(prices, seed=0), tsucb.Agent(seed=0)
     assert agent.arms == ("tea", "milk")
@@ -691,7 +691,7 @@ def test_threads_neither_corrupt_nor_lose_anything():
 
 
 def test_a_lost_decision_is_never_taken_for_one_of_another_arm(tmp_path):
-    """Also without contexts, whatever the order of the arms."""
+    """Also without contexts, and for any order of the arms."""
     path = tmp_path / "agent"
     tsucb.Agent(["a", "b"], model=tsucb.BernoulliArms(), seed=0).save(path)
     first, second = (tsucb.Agent.load(path) for _ in range(2))

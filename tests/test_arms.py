@@ -48,7 +48,7 @@ def test_arms_need_not_be_known_before() -> None:
 
 
 def test_pairs_of_categories_are_categories() -> None:
-    """As long as there is room; what is no category, and more than three of them, have none."""
+    """While there is room; numbers, and more than three categories, make no pairs."""
     agent = tsucb.Agent(seed=0)
     topics = {"s": {"topic": "sport"}, "m": {"topic": "music"}}
     agent.choose({"user": "Tom", "time": "noon", "age": 30.0}, topics)
@@ -71,7 +71,7 @@ def test_pairs_of_categories_are_categories() -> None:
 
 
 def test_what_holds_at_one_time_for_one_reader_only_is_found() -> None:
-    """Politics for Tom in the morning and Anna in the afternoon: no sum of effects says that."""
+    """Politics for Tom in the morning, Anna in the afternoon: no sum of effects expresses that."""
     liked = {("Tom", "morning"): "politics", ("Tom", "afternoon"): "music",
              ("Anna", "morning"): "sports", ("Anna", "afternoon"): "politics"}  # fmt: skip
     offered = {topic: {"topic": topic} for topic in ("politics", "sports", "music", "food")}
@@ -204,7 +204,7 @@ def test_lists_are_choices_without_replacement(agent: Any) -> None:
 
 
 def check_place(ranking: Any, place: int, decision: Any) -> None:
-    """Check that a place was filled like a decision among the arms left, for the same reason."""
+    """Check that a place was filled like a single decision among the remaining arms."""
     assert ranking.arms[place] == decision.arm
     one, other = ranking.explain(place), decision.explain()
     assert one.arms == other.arms
@@ -214,7 +214,7 @@ def check_place(ranking: Any, place: int, decision: Any) -> None:
 
 
 def test_lists_of_arms_that_come() -> None:
-    """The same, of arms that share what is known of them; all three, with a floor."""
+    """The same for arms with features: a list of all three, with a floor."""
     one, other = reader(exploration=0.1), reader(exploration=0.1)
     offered = {name: features | {"words": 1.0} for name, features in NEWS.items()}  # no gap
     for user in ("Tom", "Anna") * 5:

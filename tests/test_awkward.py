@@ -1,4 +1,4 @@
-"""Choices agree with probabilities where beliefs are awkward, for every policy and law.
+"""Choices agree with probabilities on awkward beliefs, for every policy and law.
 
 Ties, no spread and infinite spread, spreads that differ by 1e8, one arm and 300, Betas and gammas
 far below 1, floats too coarse for the law: never a NaN, never zero for an arm that was chosen, and

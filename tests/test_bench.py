@@ -16,7 +16,7 @@ HERE, ELSEWHERE = {"processor": "A", "numba": "1"}, {"processor": "A", "numba": 
 def test_works_are_timed_in_turn_and_compared_within_a_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The machine gets slower and slower; the ratios do not see it."""
+    """The machine gets slower and slower; the ratios do not change."""
     now, order = [0.0], []
 
     def takes(name: str, seconds: float):  # type: ignore[no-untyped-def]

@@ -252,7 +252,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_an_interrupt_while_the_commands_load_is_answered():
-    """Before there is a `main`, nobody can answer; from then on, everything is loaded inside it."""
+    """Before `main` runs, nothing can catch it; `main` loads everything else."""
     code = """if True:
         import builtins, os, signal, sys
         from tsucb import cli

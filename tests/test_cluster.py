@@ -93,7 +93,7 @@ def test_a_worker_of_other_code_is_refused():
 
 @dataclass(frozen=True, kw_only=True)
 class Deadly(Figure1):
-    """An experiment that kills every worker that takes it on."""
+    """An experiment whose tasks kill the worker that runs them."""
 
     def run(self, cell, policy, runs):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -81,7 +81,7 @@ def test_code_depends_on_the_files_that_it_can_come_from():
 
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory):
-    """A cache that the first step has been compiled into."""
+    """Return a cache folder that holds the machine code of the first step."""
     cache = tmp_path_factory.mktemp("cache")
     first_step(cache)
     return cache
@@ -89,7 +89,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def filled(made_once, tmp_path):
-    """A copy of it to spoil."""
+    """Return a copy of that cache folder, for a test to damage."""
     return shutil.copytree(made_once, tmp_path / "cache")
 
 
@@ -102,7 +102,7 @@ def kernel_file(cache: Path) -> Path:
 def test_a_damaged_file_is_compiled_again(filled, damage):
     path = kernel_file(filled)
     data = path.read_bytes()
-    if damage == "of another function":  # whole, but not what its name says
+    if damage == "of another function":  # a valid file, but of another function than its name says
         key = b"something else"
         kernels.private_folder.cache_clear()
         body = len(key).to_bytes(8, "little") + key + b"code"
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_compiled_again(filled, damage):
     spoiled = {"empty": b"", "nonsense": b"nonsense", "cut": data[:-9], "flipped": bytes(flipped)}
     path.write_bytes(spoiled.get(damage, data))
     assert first_step(filled)[0] == "0"
-    assert first_step(filled)[0] == "1"  # and is whole again
+    assert first_step(filled)[0] == "1"  # the file was written again
 
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="users and permissions are POSIX's")
@@ -121,7 +121,7 @@ needs_posix = pytest.mark.skipif(os.name != "posix", reason="users and permissio
 @needs_posix
 def test_files_and_folders_that_others_can_write_are_not_trusted(filled):
     path = kernel_file(filled)
-    assert first_step(filled)[0] == "1"  # as it was copied it is found
+    assert first_step(filled)[0] == "1"  # the copy is loaded
     os.chmod(path, 0o666)
     assert first_step(filled)[0] == "0"
     assert stat.S_IMODE(kernel_file(filled).stat().st_mode) == 0o600
@@ -226,7 +226,7 @@ def test_only_old_files_of_its_own_names_are_removed(filled):
     for path in (*mine, *others, theirs):
         os.utime(path, (0, 0))
     kernel_file(filled).unlink()
-    assert first_step(filled)[0] == "0"  # writes, and so removes
+    assert first_step(filled)[0] == "0"  # writing a file removes old ones
     assert not any(path.exists() for path in mine)
     assert all(path.exists() for path in (*others, young, theirs))
 
@@ -327,7 +327,7 @@ def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
         assert cache_folder() == tmp_path / "tsucb"
 
 
-def test_implementations_are_inherited_unless_the_plain_method_is_defined_anew():
+def test_implementations_are_inherited_unless_the_plain_method_is_overridden():
     class Parent:
         pass
 
@@ -445,7 +445,7 @@ def squares(count):  # type: ignore[no-untyped-def]
 
 
 def test_signals_that_raise_find_arrays_of_kernels_returned_or_not():
-    """Numba runs Python to return an array, and goes on without it if a handler raises there."""
+    """Numba runs Python code to return an array, and crashes if a signal handler raises there."""
 
     def call() -> None:
         for _ in range(100):

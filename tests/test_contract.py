@@ -109,18 +109,18 @@ def test_environments(environment: Any) -> None:
 
 
 def test_news(tmp_path: Path) -> None:
-    """An environment that needs a log to be made of."""
+    """The news bandit, which is made from a log."""
     [path] = make_news(tmp_path, days=1, lines=40_000)
     bandit = NewsBandit.of(read_day(path), ClickModel.load(tmp_path / "truth.npz"))
     check_environment(bandit, steps=min(500, bandit.steps))
 
 
 def compiled_pairs() -> list[tuple[Any, Any, tuple[str, ...]]]:
-    """Every model with one of the policies, in turn, and the loop to compile for them, in turn.
+    """Return every model with a policy, and the loop to compile for the pair; both in turn.
 
-    That takes seconds, so it is done once for each class of models, and each of the types of
-    policies that Numba tells apart. Layouts of a model differ in what it believes and learns, which
-    is compiled for each without a loop.
+    Compiling a loop takes seconds, so this happens once per class of models, with every type of
+    policies that Numba tells apart. For the other layouts of a model only beliefs and updates are
+    compiled.
     """
     policies = itertools.cycle({numba.typeof(policy): policy for policy in POLICIES}.values())
     loops = itertools.cycle(LOOPS)
@@ -159,8 +159,8 @@ def test_models(model: Any, policy: Any, compiled: tuple[str, ...]) -> None:
         tsucb.BootstrappedHeads,
     )
     fixed = not isinstance(inner, learned)
-    # With rewards of 0 and 1 arms of this model tie up to rounding, which compiled code does in
-    # its own way.
+    # With rewards of 0 and 1 arms of this model tie up to rounding, which differs in compiled
+    # code.
     ties = isinstance(inner, tsucb.HashedLinear)
     rewards = np.random.default_rng(0).random(60) if ties else (0.0, 1.0)
     check_model(
@@ -228,7 +228,7 @@ def test_what_a_subclass_does_in_plain_python_is_done_in_every_loop() -> None:
 
 
 class Coin(Law):
-    """A law that can be drawn from, and nothing more: each arm is low or high, as likely."""
+    """A law with draws only: each arm is low or high with probability ½."""
 
     low: Any
     high: Any
@@ -388,7 +388,7 @@ def test_all_three_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_three_loops_forget() -> None:
-    """Arm 0 pays for 40 steps, then arm 1 does: who forgets soon finds out."""
+    """Arm 0 pays for 40 steps, then arm 1: a model that forgets soon finds the better arm."""
     steps, model = 80, tsucb.GaussianArms(empirical=False)
     rewards = np.zeros((steps, 2))
     rewards[:40, 0] = rewards[40:, 1] = 5.0
@@ -418,7 +418,7 @@ def test_example_says_what_it_does_not_know() -> None:
 
 
 class Boastful(Coin):
-    """Quantiles that are never exceeded."""
+    """A law whose quantiles are never exceeded."""
 
 
 @implements(upper_quantiles, Boastful)
@@ -562,7 +562,7 @@ class Averaging(tsucb.Model):
 
 
 class Fickle(Averaging):
-    """Counts the latest reward only."""
+    """Learns the latest reward only."""
 
     def update(self, state: Any, context: Any, arm: Any, reward: Any) -> None:
         state.pulls[arm] += 1
@@ -570,7 +570,7 @@ class Fickle(Averaging):
 
 
 class Careless(Averaging):
-    """Learns when it is asked."""
+    """Changes its state when asked for a belief."""
 
     def belief(self, state: Any, context: Any, arms: Any, *, step: int, rng: Any) -> Belief:  # type: ignore[override]
         state.rewards[0] += 1
@@ -585,7 +585,7 @@ class Forgetful(Averaging):
 
 
 class Muddled(Averaging):
-    """Tells about all arms, whatever arms it is asked about."""
+    """Orders the arms in its own way, not as they were asked for."""
 
     def belief(self, state: Any, context: Any, arms: Any, *, step: int, rng: Any) -> Belief:  # type: ignore[override]
         return super().belief(state, context, np.sort(arms), step=step, rng=rng)

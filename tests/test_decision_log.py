@@ -26,7 +26,7 @@ from tsucb.logs.decision_log import is_decision_log
 
 
 class Clock:
-    """A clock that the test turns."""
+    """A clock that the test sets."""
 
     def __init__(self):
         self.now = 1_000.0
@@ -392,7 +392,7 @@ def test_contexts_as_json():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_are_passed_on_and_lose_no_row_of_a_decision_that_was_returned(tmp_path):
-    """What a handler raises in the middle of a write was taken for a row that cannot be written."""
+    """An exception from a signal handler during a write does not mean that a row is invalid."""
     log, rng = DecisionLog(tmp_path / "log", rows_per_file=7), np.random.default_rng(0)
     agent = make_agent(log, model=tsucb.BernoulliArms())
     made, paid, interrupted = {agent.choose().id}, {}, 0

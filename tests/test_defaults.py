@@ -53,7 +53,7 @@ def test_the_quick_mode_plays_writes_and_goes_on_where_it_was(
     first = table[table.steps == 100].set_index(["contestant", "features", "rewards"]).total
     assert (first <= whole).all()
     best = whole["best constant arm"]
-    assert (best == best.iloc[0]).all()  # the same stream whatever is done to it
+    assert (best == best.iloc[0]).all()  # equal streams
     assert whole["NIGLinear 0.25", "standardised", "as is"] > best.iloc[0]
     for name in ("defaults.md", "defaults-light.svg", "defaults-narrow-dark.svg"):
         assert (tmp_path / name).exists()

@@ -79,7 +79,7 @@ def test_the_spread_of_members_is_the_standard_error_of_the_regression() -> None
 
 
 def test_members_disagree_about_arms_that_only_ever_paid_the_same() -> None:
-    """Which is what artificial rewards are for."""
+    """Artificial rewards are for this."""
     x, arm, y = history()
     y = np.where(arm == 0, 0.0, y)
     without, given = (
@@ -108,7 +108,7 @@ def test_what_is_beyond_the_memory_is_forgotten() -> None:
 
 
 class Counting:
-    """An estimator without `fit`: the mean of what it was shown, and how often that was."""
+    """An estimator with `partial_fit` only: the mean of its rewards; it counts rows and calls."""
 
     def __init__(self) -> None:
         self.total, self.rows, self.calls = 0.0, 0, 0

@@ -78,7 +78,7 @@ def test_replay_agrees_with_the_true_click_rate_on_a_generated_log(
         truth = true_rate[found.kept]
         error = np.sqrt((truth * (1 - truth)).sum()) / truth.size
         assert abs(found.rate - truth.mean()) < 4 * error  # false alarm 6e-5
-        assert np.isnan(found.low)  # one life says nothing of others
+        assert np.isnan(found.low)  # one life has no error
     found = replay(data, tsucb.NIGLinear(136), tsucb.TSUCB(1), seed=3, lives=3)
     assert found.low < truth.mean() < found.high
     assert found.events == len(data.arm)

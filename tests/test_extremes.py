@@ -95,7 +95,7 @@ def test_whatever_is_accepted_can_be_saved(kind: str, seed: int) -> None:
         settled = getattr(state, "inner", state).copy()
         plain.settle(settled)
         belief = check(plain, settled, contexts[t], t + 1)
-        if kind != "logistic" and settled.known[0]:  # two rewards differ by what is not rounding
+        if kind != "logistic" and settled.known[0]:  # two rewards differ by more than rounding
             assert belief.std[played[t]] <= 30 * np.ptp(rewards[: t + 1])
         if rng.random() < 0.1 and t < STEPS // 2:
             model.release(state, np.array([played[t]]))

@@ -1,4 +1,4 @@
-"""Every call that writes fails once, the first, the second, and so on: nothing is half-written."""
+"""Each call that writes to disk fails in turn: nothing is ever half-written."""
 
 import errno
 import itertools
@@ -39,7 +39,7 @@ class Faults:
         return called
 
     def everywhere(self, attempt):
-        """Attempt with a fault at the first call, at the second, … until no call fails."""
+        """Attempt with a fault at the first call, then at the second, … until no call fails."""
         for number in itertools.count():
             self.left = number
             try:
@@ -88,11 +88,11 @@ def test_an_agent_is_the_old_one_or_the_new_one(tmp_path, faults):
         assert tsucb.Agent.load(path).arms == ("a", "b")
         path.write_bytes(old)
     assert agent.open_decisions == 0
-    agent.reward(agent.choose().id, 1.0)  # what it knows was never touched
+    agent.reward(agent.choose().id, 1.0)  # the agent's knowledge has not changed
 
 
 def test_a_disk_that_fills_up_within_the_file(tmp_path):
-    """At any byte: as a limit on the size of files, which fails where a full disk would."""
+    """At any byte: a limit on the size of files fails where a full disk would."""
     path = tmp_path / "agent.tsucb"
     agent = tsucb.Agent(["a", "b"], model=tsucb.BernoulliArms(), seed=0)
     agent.save(path)
@@ -114,7 +114,7 @@ def test_a_disk_that_fills_up_within_the_file(tmp_path):
 
 
 class Undrawn(Dice):
-    """Without figures, which take long to draw."""
+    """An experiment without figures, which take long to draw."""
 
     def figures(self, rows, summary):
         return []

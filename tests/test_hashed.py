@@ -175,7 +175,7 @@ def test_a_column_that_was_constant_begins_to_vary(always, later):
 
 
 def test_a_number_that_was_constant_begins_to_vary():
-    """All of the mean reward may be due to the column; five rewards tell how much is."""
+    """The column may explain all of the mean reward; five rewards tell how much it does."""
     rng, agent = np.random.default_rng(0), tsucb.Agent(["a", "b"], model=HashedLinear(bits=10))
     for n in range(500):
         agent.update({"x": rng.normal(), "c": 10.0}, "ab"[n % 2], 10 + 0.1 * rng.normal())

@@ -29,7 +29,7 @@ def problem(
 
 
 class Dense:
-    """The posterior of all coefficients, shared and own, at the numbers that a state has now.
+    """The posterior of all coefficients, shared and own, for the prior and noise of a state.
 
     The older, the less: a reward counts `keep` times as much with each that follows.
     """
@@ -66,7 +66,7 @@ class Dense:
         return np.hstack([phi, own.reshape(len(x), -1)])
 
     def posterior(self, rows: np.ndarray, arms: np.ndarray, rewards: np.ndarray) -> None:
-        """Solve for mean and covariance."""
+        """Return mean and covariance of all coefficients."""
         design = self.design(rows, arms)
         weighed = design.T * self.weight(len(rows))
         precision = weighed @ design / self.noise + np.diag(1 / self.prior)
@@ -141,7 +141,7 @@ def test_what_is_forgotten_counts_less() -> None:
         forgetful.update(state, rows[i], arms[i], rewards[i])
         dense.forget_and_learn(played[i], arms[i], rewards[i])
     check(forgetful.belief(state, rows[0], rng=rng), dense, rows[0])
-    grown = forgetful.extend(state, 1)  # what is new is as uncertain as what was never played
+    grown = forgetful.extend(state, 1)  # a new arm is as uncertain as one that was never played
     long = np.concatenate((rows[0], rows[0, -1:]))
     np.testing.assert_allclose(*forgetful.belief(grown, long, rng=rng).std[-2:], rtol=1e-9)
     forgetful.release(state, np.array([1]))
@@ -225,7 +225,7 @@ def test_an_arm_that_leaves_keeps_what_it_taught_of_all() -> None:
 
 @pytest.mark.parametrize("wide", [(2, 2), (3, 2), (2, 3), (3, 4)])
 def test_widening_is_having_had_zeros(wide: tuple[int, int]) -> None:
-    """A model that was widened believes what one does that was as wide from the beginning."""
+    """A widened model believes the same as one that was as wide from the beginning."""
     model = tsucb.HybridLinear(2, 2)
     rows, arms, rewards = problem(model, 50)
     state = model.start(ARMS)
@@ -249,7 +249,7 @@ def test_widening_is_having_had_zeros(wide: tuple[int, int]) -> None:
 
 
 def test_a_feature_nobody_has_seen_makes_uncertain() -> None:
-    """An arm of a category that no reward told of is less certain than one of a known category."""
+    """An arm of a category without rewards is less certain than one of a known category."""
     model = tsucb.HybridLinear(3)
     rng = np.random.default_rng(0)
     z = np.eye(3)[[0, 0, 1, 1, 2]]

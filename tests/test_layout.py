@@ -106,7 +106,7 @@ def test_nobody_needs_what_is_for_tests() -> None:
 
 
 def test_the_library_does_not_import_the_whole_package() -> None:
-    """`import tsucb` inside the library would be a cycle; what stands on top of it may."""
+    """`import tsucb` inside the library would be a cycle; the layers above may use it."""
     top = {"paper", "cli", "adapters", "service", "testing", "__main__"}
     wrong = [
         module
@@ -139,7 +139,7 @@ def test_no_cycles() -> None:
 
 
 def test_no_import_in_a_function_of_what_is_loaded_anyway() -> None:
-    """A late import is for what starts slowly: never for what everybody has loaded."""
+    """Imports in functions are for slow packages, not for modules that are loaded anyway."""
     out = subprocess_modules()
     wrong = [
         f"{module} imports {name}"
@@ -213,7 +213,7 @@ def test_private_numba_is_in_the_compiler_room_only() -> None:
         for name in private_numba(path)
     ]
     assert not wrong, "\n".join(wrong)
-    assert private_numba(PACKAGE / "compiler" / "cache.py")  # the rule finds what there is
+    assert private_numba(PACKAGE / "compiler" / "cache.py")  # the rule finds the imports that exist
 
 
 def test_an_author_of_models_has_at_most_twelve_methods_to_override() -> None:

@@ -1,4 +1,4 @@
-"""The learner by itself: what it is told in the same order, it knows to the last bit."""
+"""The learner by itself: the same events in the same order give the same state, bit by bit."""
 
 import numpy as np
 import pytest

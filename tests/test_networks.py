@@ -55,7 +55,7 @@ def untrained(model: Any, rows: int = 20, seed: int = 0) -> Any:
     return state
 
 
-# What is computed, in NumPy and double precision
+# The same computations in NumPy, in double precision
 
 
 def forward(model: Any, flat: Any, x: Any) -> tuple[Any, Any, Any]:
@@ -277,7 +277,7 @@ def test_a_file_says_which_network_it_has(model: Any, tmp_path: Path) -> None:
 
 
 class PlainGreedy:
-    """The best mean, in plain Python: nothing is compiled for it."""
+    """Greedy in plain Python: nothing is compiled for it."""
 
     name = "plain greedy"
 

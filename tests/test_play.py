@@ -114,7 +114,7 @@ def test_the_race_agrees_with_the_simulator(page: Any) -> None:
 
 
 def test_on_a_phone_everything_is_in_sight(page: Any) -> None:
-    """Nothing reaches beyond the screen, and the chances stand beside the arms."""
+    """Nothing is wider than the screen, and the chances stand beside the arms."""
     try:
         size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -15,25 +15,25 @@ from tsucb.compiler import held
 from tsucb.policies.policy import count_choices
 
 RNG = np.random.default_rng(12)
-# Of other numbers of samples than the contract's, too: the law of their average is an integral.
+# More numbers of samples than in the contract: the law of their average is an integral.
 EXACT = [
     policy
     for policy in [*POLICIES, tsucb.TSUCB(2), tsucb.TSUCB(10)]
     if policy.is_exact(tsucb.GaussianBelief([0.0, 1.0], [1.0, 1.0]))
 ]
-# Those that know more of a belief than its moments.
+# Policies that use more of a belief than its moments.
 OF_THE_LAW = [policy for policy in EXACT if isinstance(policy, tsucb.TSUCB | tsucb.IDS)]
 OF_THE_LAW.append(tsucb.Thompson())
 
 
 def choices(policy: tsucb.Policy) -> int:
-    """Return how many can be made in a fraction of a second."""
+    """Return a number of choices that takes a fraction of a second."""
     samples = getattr(policy, "samples", 1)
     return 20_000 if samples == math.inf else 1_000_000 // samples
 
 
 def contested(mean, std, pivot):
-    """Return radii for which the ratios of all arms meet near a pivot: every arm has its chance."""
+    """Return radii for which the ratios of all arms meet near a pivot, so each may be chosen."""
     return np.abs(pivot - np.asarray(mean)) * RNG.uniform(0.8, 1.2, len(mean))
 
 
@@ -227,7 +227,7 @@ def test_names_and_refusals() -> None:
 
 
 class LastArm(tsucb.Policy):
-    """Written in plain Python, as a user would."""
+    """A policy in plain Python, as a user would write it."""
 
     def choose(self, belief, rng):
         return belief.mean.size - 1

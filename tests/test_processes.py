@@ -1,4 +1,4 @@
-"""Processes in which tasks are measured: none is left behind, whatever ends the work."""
+"""Processes in which tasks are measured: none survives, however the work ends."""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ def test_processes_end_with_a_parent_that_is_killed() -> None:
         "        pool.submit(os.getpid).result()\n"
         "        os.kill(os.getpid(), 9)\n"
     )
-    # It returns when all have closed their output.
+    # `run` returns when all processes have closed their output.
     parent = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert parent.returncode == -signal.SIGKILL
 

@@ -59,7 +59,7 @@ def test_bytes_hold_an_agent():
         each.reward("2", 0.0)
     assert again.digest() == agent.digest()
     again.reseed(7, ids=False)
-    assert again.digest() == agent.digest()  # randomness is no knowledge
+    assert again.digest() == agent.digest()  # the digest is of knowledge, not of random numbers
     for damaged in (b"", b"tsucb 8\n", agent.to_bytes()[:-1], b"x" + agent.to_bytes()[1:]):
         with pytest.raises(ValueError, match="it is"):
             tsucb.Agent.from_bytes(damaged)

@@ -1,4 +1,4 @@
-"""A call that is refused changes nothing: the digest before is the digest afterwards."""
+"""Refused calls change nothing: the agent's digest stays the same."""
 
 import math
 from collections.abc import Callable

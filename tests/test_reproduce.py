@@ -220,7 +220,7 @@ def test_a_folder_measured_by_other_code_can_be_reported(tmp_path, monkeypatch):
     assert not measured
     assert (tmp_path / "summary.csv").read_bytes() == before
     page = (tmp_path / "report.html").read_text()
-    assert code_identity() in page  # whose numbers they are
+    assert code_identity() in page  # the code that measured them
     assert "0" * 16 not in page
 
 
@@ -284,7 +284,7 @@ def test_what_a_crash_left_half_written_is_ignored_and_removed(tmp_path):
 
 @pytest.mark.parametrize(("owner", "name"), [(Path, "mkdir"), (os, "replace")])
 def test_killed_while_the_folder_is_made_it_can_start_again(tmp_path, monkeypatch, owner, name):
-    """Whichever of the first calls is the last, what it leaves is no foreign folder."""
+    """Interrupted after a first call, it leaves a folder that the next run accepts."""
     original = getattr(owner, name)
 
     def last(*arguments, **options):
@@ -330,7 +330,7 @@ def test_no_flipped_bit_of_a_task_goes_unnoticed(tmp_path):
 
 
 def replaced(folder: Path, key: str, content: bytes) -> None:
-    """Another file in place of a task's, with the checksum that fits it."""
+    """Replace a task's file by another, with a matching checksum."""
     [path] = (folder / "tasks").glob(f"{key}.*.parquet")
     path.unlink()
     (folder / "tasks" / f"{key}.{checksum_of(content)}.parquet").write_bytes(content)
@@ -843,7 +843,7 @@ def test_theorems_can_be_measured_without_ts_ucb(tmp_path):
     assert "not measured: TS-UCB" in claims[0].measured
 
 
-# What readers see
+# Figures and pages
 
 
 def test_regret_curves_begin_at_zero_and_tell_policies_apart():

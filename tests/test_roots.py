@@ -1,4 +1,4 @@
-"""Triangular roots: what keeps them triangular, and that they stay exact; many contexts at once."""
+"""Triangular roots: they stay triangular and exact; predictions of many contexts at once."""
 
 import copy
 import subprocess
@@ -40,9 +40,9 @@ def test_the_triangular_root_of_any_root(kind):
 
 @pytest.mark.parametrize("features", [1, 2, 3, 5, 8, 9, 20, 21, 24, 31])
 def test_updates_against_the_exact_posterior(features):
-    """Long, with scales over eight orders of magnitude, nearly collinear, with zeros; a full prior.
+    """Many updates, scales over eight orders of magnitude, near collinearity, zeros, a full prior.
 
-    Against the solution by QR of all observations at once, weighted, which squares no condition.
+    The reference is one weighted QR decomposition of all observations.
     """
     stream, count, noise = rng(features), 400, 0.01
     scales = 10.0 ** stream.uniform(-4, 4, size=features)
@@ -74,7 +74,7 @@ def test_updates_against_the_exact_posterior(features):
     assert state.information[1] == pytest.approx(
         2 * np.log(np.abs(np.diag(r))).sum() + 2 * np.log(np.diag(mixing)).sum(), rel=1e-6
     )
-    for other in (0, 2):  # which saw nothing
+    for other in (0, 2):  # arms without rewards
         mean_there, root_there = state.posterior(other)
         np.testing.assert_array_equal(mean_there, mean)
         np.testing.assert_allclose(root_there @ root_there.T, prior, rtol=1e-9)
@@ -82,7 +82,7 @@ def test_updates_against_the_exact_posterior(features):
 
 @pytest.mark.parametrize(("features", "arms"), [(203, 3), (256, 1), (20, 2_700), (24, 2_000)])
 def test_long_rows_and_many_arms(features, arms):
-    """Roots that are read in another order, or ahead, as they are large: against NumPy."""
+    """Large roots, which are read in another order, or ahead, against NumPy."""
     stream, noise = rng(features), 0.5
     covariance, center = np.eye(features) / features, np.zeros(features)
     model = tsucb.ContextualLinear(features, noise, prior_covariance=covariance)
@@ -107,7 +107,7 @@ def test_long_rows_and_many_arms(features, arms):
 
 
 def below_the_diagonal(state):
-    """Yield all that is below the diagonals of the roots in a state."""
+    """Yield the entries below the diagonals of the roots in a state."""
     for part in (state, *getattr(state, "__dict__", {}).values(), *state):
         if isinstance(part, Lanes):
             yield np.tril(part.root.transpose(2, 0, 1), -1)
@@ -210,7 +210,7 @@ def test_nothing_is_read_behind_the_roots(features):
     "+7-a", "7_0-a", "7-a_b", "visit 7", "9" * 19 + "-a", "9" * 5000 + "-a", "7-" + "f" * 17,
     "\u0667-a", "7-a\n8-b", "\ud800",
 ])  # fmt: skip
-def test_what_is_no_id_of_a_decision(other):
+def test_other_texts_are_no_ids_of_decisions(other):
     agent = tsucb.Agent(["a"], features=1, seed=0)
     (id,) = agent.choose_many([[1.0]]).ids
     for call in (agent.reward, lambda id, value: agent.reward_many([id], [value])):
@@ -221,7 +221,7 @@ def test_what_is_no_id_of_a_decision(other):
 
 @pytest.mark.parametrize(("arms", "features"), [(10, 10), (3, 24)])
 def test_many_decisions_are_those_one_by_one(arms, features, monkeypatch):
-    """Their ids, which have the arms and contexts in them, and all that was seen."""
+    """Equal ids, which depend on arms and contexts, and equal explanations."""
     monkeypatch.setattr("tsucb.agent.batch.PIECE", 16)
     stream = rng(3)
     x, y = stream.normal(size=(50, features)), stream.normal(size=50)

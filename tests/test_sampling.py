@@ -1,4 +1,4 @@
-"""What is estimated from few visited draws, or from many at a time, has the law of plain draws."""
+"""Estimates from few visited draws, or from many at a time, have the law of plain draws."""
 
 import itertools
 

@@ -66,7 +66,7 @@ def feasible(arms):
 
 
 def polished(objective, points, values, arms):
-    """Return the largest of the points' values, and what SciPy makes of the best two."""
+    """Return the largest value among the points, and after SciPy has improved the best two."""
     best = values.max()
     bounds, constraints = feasible(arms)
     for start in points[np.argpartition(values, -2)[-2:]]:
@@ -84,7 +84,7 @@ def polished(objective, points, values, arms):
 
 
 def quotient(over, under):
-    """Return their quotient, −∞ where it is 0 / 0."""
+    """Return the quotient; −∞ where it is 0 / 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.divide(over, under)
     return np.where(np.isnan(found), -np.inf, found)
@@ -109,7 +109,7 @@ ids = [f"{type(arms).__name__}-{arms.dimension}" for arms in SETS]
 
 @pytest.mark.parametrize("arms", SETS, ids=ids)
 def test_arms_are_the_best_of_a_million(arms):
-    """No arm of 10⁶ is better, nor what SciPy makes of the best of them, by 1e-9."""
+    """None of 10⁶ arms is better by 1e-9, nor the best ones after SciPy has improved them."""
     rng = np.random.default_rng(1)
     million = points_of(arms, 1_000_000, rng)
     few = million[:: max(1, len(million) // 20_000)]
@@ -159,7 +159,7 @@ def test_what_is_certain_and_pays_more_than_f_comes_first(arms):
 
 
 def inside(arms, point, slack=1e-9):
-    """Return whether SciPy's description of the set has the point in it, but for rounding."""
+    """Return whether the point is in SciPy's description of the set, up to rounding."""
     bounds, constraints = feasible(arms)
     if bounds is not None:
         low, high = np.array(bounds).T
@@ -171,7 +171,7 @@ def inside(arms, point, slack=1e-9):
 
 
 def test_ties_and_hard_cases_on_the_ball():
-    """An estimate that says nothing, or nothing along the widest axes."""
+    """An estimate of zero, or of zero along the widest axes."""
     point = np.empty(4)
     assert optimistic(Ball(4), np.zeros(4), 0.5 * np.eye(4), 3.0, point) == pytest.approx(1.5)
     assert np.linalg.norm(point) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""The loop: paired, reproducible, interruptible, and open to classes of one's own."""
+"""The simulation loop: paired, reproducible, interruptible, and open to users' classes."""
 
 import os
 import signal
@@ -101,7 +101,7 @@ def test_policies_meet_the_same_world():
     """Two policies that play alike have the same regret to the last bit."""
     twins = played({"one": tsucb.Greedy(), "two": tsucb.Greedy()})
     np.testing.assert_array_equal(twins.regret[0], twins.regret[1])
-    # With one arm there is nothing to lose, whatever the noise.
+    # With one arm the regret is 0 for any noise.
     alone = tsucb.ContextualLinearBandit(arms=1, features=3)
     assert played(environment=alone).regret.max() == 0
 
@@ -166,7 +166,7 @@ def test_the_wheel():
     assert abs(prizes / 4000 - 0.19) < 5 * np.sqrt(0.19 * 0.81 / 4000)
 
 
-# Classes of one's own.
+# Classes of users.
 
 
 def test_a_plain_policy_runs_in_the_same_loop_and_has_the_right_regret():

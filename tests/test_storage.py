@@ -1,4 +1,4 @@
-"""Saved agents: whole or not at all, and never trusted."""
+"""Saved agents: files are written completely or not at all, and are never trusted."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def saved(tmp_path_factory):
 
 
 def reseal(body):
-    """Return a file with a checksum that matches whatever was done to it."""
+    """Return the file with a checksum that matches its changed content."""
     return body + hashlib.sha256(body).digest()
 
 
@@ -47,7 +47,7 @@ def test_arrays_and_values_come_back(tmp_path):
     for one, two in zip(arrays, back, strict=True):
         assert one.dtype == two.dtype
         np.testing.assert_array_equal(one, two)
-    back[0][0, 0] = 5.0  # they can be changed
+    back[0][0, 0] = 5.0  # loaded arrays can be changed
 
 
 def test_everything_continues(saved):
@@ -170,7 +170,7 @@ oddities = st.one_of(
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_forged_header_is_refused_or_harmless(saved, tmp_path_factory, data):
-    """Whatever the header says, loading gives an agent that works, or one sentence."""
+    """For any header, loading gives an agent that works, or an error of one sentence."""
     first, header, arrays = parts(saved.read_bytes())
     for _ in range(data.draw(st.integers(1, 2))):
         *path, last = data.draw(st.sampled_from([p for p in places(header) if p]))
@@ -234,7 +234,7 @@ for limit in [*range(0, size + 40, 7), 10**6]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
 def test_killed_while_writing(tmp_path):
-    """Whatever byte the process dies at, the old file is there, whole."""
+    """At whichever byte the process is killed, the old file is still complete."""
     done = subprocess.run(
         [sys.executable, "-c", KILLED_AT_ANY_BYTE, str(tmp_path / "agent.tsucb")],
         capture_output=True,

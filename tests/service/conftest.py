@@ -1,4 +1,4 @@
-"""A service on a clock that tests set, over every store there is."""
+"""Fixtures: a service over each kind of store, on a clock that tests set."""
 
 import asyncio
 import os
@@ -23,11 +23,11 @@ from tsucb.service.service import Service
 from tsucb.service.sqlite import SqliteStore
 from tsucb.service.store import Store
 
-PATIENCE = 300.0  # seconds that something may take where the machine has other things to do
+PATIENCE = 300.0  # seconds that anything may take on a busy machine
 
 
 class Clock:
-    """A clock that only goes when it is told to."""
+    """A clock that moves only when a test calls `pass_by`."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -45,7 +45,7 @@ def clock() -> Clock:
 
 
 class Database:
-    """A PostgreSQL server of its own, that can be stopped and started again."""
+    """A PostgreSQL server for tests, which can be stopped and started again."""
 
     def __init__(self) -> None:
         pytest.importorskip("psycopg", reason="the PostgreSQL store needs tsucb[postgres]")
@@ -57,7 +57,7 @@ class Database:
             Path(tempfile.mkdtemp(prefix="tsucb-pg-")),
             programs[-1].parent,
         )
-        if os.getuid() == 0:  # which PostgreSQL refuses to run as
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
             try:
                 found = pwd.getpwnam("postgres")
             except KeyError:
@@ -73,7 +73,7 @@ class Database:
         self.start()
 
     def start(self) -> None:
-        """Return when it takes connections."""
+        """Start the server; return when it takes connections."""
         command = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder]
         self._server = subprocess.Popen([*command, "-c", "listen_addresses="], **self._quiet)
         deadline = time.monotonic() + PATIENCE
@@ -95,38 +95,38 @@ class Database:
                 os.kill(pid, number)
 
     def stop(self) -> None:
-        """Stop it without waiting for connections."""
+        """Stop the server without waiting for connections to close."""
         stopped(self._server, signal.SIGINT)
 
 
 def stopped(process: "subprocess.Popen[Any]", number: int = signal.SIGTERM) -> None:
-    """Ask a process to end, and make it end if it does not."""
+    """Send a signal to a process, and kill it if it does not end."""
     try:
         if process.poll() is None:
             process.send_signal(number)
         process.wait(60)
     finally:
-        process.kill()  # which does nothing to one that has ended
+        process.kill()  # does nothing if the process has ended
         process.wait()
 
 
 @pytest.fixture(scope="session")
 def database() -> Iterator[str]:
-    """The address of a PostgreSQL server that is started for these tests."""
+    """Return the address of a PostgreSQL server started for these tests."""
     with a_database() as found:
         yield found.address
 
 
 @pytest.fixture
 def mortal_database() -> Iterator[Database]:
-    """A PostgreSQL server that a test may stop."""
+    """Return a PostgreSQL server that a test may stop."""
     with a_database() as found:
         yield found
 
 
 @contextmanager
 def a_database() -> Iterator[Database]:
-    """A PostgreSQL server, stopped in the end whatever happens."""
+    """Yield a PostgreSQL server; stop it at the end, also after an error."""
     found = Database()
     try:
         yield found
@@ -136,16 +136,16 @@ def a_database() -> Iterator[Database]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something, however long it takes."""
+    """Wait until the condition is true; fail after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it does not come"
+        assert time.monotonic() < deadline, "the condition did not become true"
         await asyncio.sleep(0.02)
 
 
 @pytest.fixture
 def schema(database: str) -> str:
-    """The address of an empty schema in it."""
+    """Return the address of an empty schema in the database."""
     import psycopg
 
     name = f"s{secrets.token_hex(6)}"
@@ -156,7 +156,7 @@ def schema(database: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Open the same store again, each time."""
+    """Return a function that closes the store and opens it again."""
     opened: list[Store] = []
     if request.param == "postgres":
         address = request.getfixturevalue("schema")
@@ -178,7 +178,7 @@ def open_store(request, tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
 @asynccontextmanager
 async def running(store: Store, clock: Clock, **settings: Any) -> AsyncIterator[Service]:
-    """A service that stops in the end."""
+    """Yield a running service; stop it at the end."""
     service = Service(store, **{"clock": clock, "seed": 1, "compare": True, **settings})
     await service.start()
     try:
@@ -188,13 +188,13 @@ async def running(store: Store, clock: Clock, **settings: Any) -> AsyncIterator[
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test that awaits things."""
+    """Run an asynchronous test."""
     asyncio.run(main())
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory) -> tuple[str, str]:
-    """A certificate for this machine, and its key."""
+    """Return the paths of a certificate for this machine and of its key."""
     folder = tmp_path_factory.mktemp("tls")
     names = str(folder / "certificate.pem"), str(folder / "key.pem")
     try:

@@ -8,14 +8,14 @@ import apsw
 
 
 class Disk:
-    """What is on the disk for certain, and what was written since, file by file."""
+    """By file: the flushed content, and the writes since the last flush."""
 
     def __init__(self) -> None:
         self.certain: dict[str, bytes] = {}
         self.since: dict[str, list[tuple[int, bytes]]] = {}
 
     def image(self, folder: Path, rng: random.Random) -> None:
-        """Write to a folder what could be left: any of the later writes may be there, or a part."""
+        """Write one possible content after a power failure: any later writes, whole or in part."""
         folder.mkdir(parents=True)
         for name, content in self.certain.items():
             found = bytearray(content)
@@ -32,7 +32,7 @@ class Disk:
 
 
 class Files(apsw.VFS):
-    """SQLite's usual files, watched."""
+    """SQLite's usual file system, which reports writes and flushes."""
 
     def __init__(self, name: str, disk: Disk) -> None:
         self.disk = disk
@@ -48,7 +48,7 @@ class Files(apsw.VFS):
 
 
 class Watched(apsw.VFSFile):
-    """One file."""
+    """An open file, which reports writes and flushes."""
 
     def __init__(self, name: Any, flags: list[int], disk: Disk) -> None:
         self.path = name if isinstance(name, str) or name is None else name.filename()
@@ -65,7 +65,7 @@ class Watched(apsw.VFSFile):
 
     def xTruncate(self, size: int) -> None:
         super().xTruncate(size)
-        if self.path:  # as if it were flushed: only what is written can get lost here
+        if self.path:  # counts as flushed: only writes get lost in this test
             self.disk.certain[self.path] = Path(self.path).read_bytes()
             self.disk.since[self.path] = []
 

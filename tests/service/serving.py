@@ -28,7 +28,7 @@ class Served:
         self.keys: dict[str, str] = {}
         self.server_key = ""
         self.event_loop: Any = None
-        self.clients: list[Any] = []  # closed before the server stops, or it would wait for them
+        self.clients: list[Any] = []  # closed before the server stops, which would wait for them
 
     @property
     def loop(self) -> Any:
@@ -71,7 +71,7 @@ def served(
         while not server.should_exit:
             await asyncio.sleep(0.01)
         for connection in list(server.server_state.connections):
-            connection.transport.abort()  # a client that has gone does not say goodbye
+            connection.transport.abort()  # clients may have closed their connections
         await task
         await asyncio.sleep(0)
 
@@ -86,7 +86,7 @@ def served(
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     try:
-        assert ready.wait(PATIENCE)  # it may have to compile
+        assert ready.wait(PATIENCE)  # compiling may take long
         assert not failed, failed
         yield found
     finally:

@@ -4,7 +4,7 @@
 
 One server over SQLite is killed, its disk is full, its clock jumps. Three servers over PostgreSQL
 are paused, as is their database; proxies between them drop or delay everything; their clocks jump
-and differ. Clients decide, reward, and repeat whatever was not answered with the same keys, at any
+and differ. Clients decide, reward, and repeat unanswered requests with the same keys, at any
 server. In the end a reader of its own looks at the tables: every decision and every reward that was
 acknowledged must be there exactly once, and the service must have learned exactly that.
 """
@@ -59,17 +59,17 @@ def free_port() -> int:
 
 
 class Report:
-    """What was acknowledged, and how long nothing was."""
+    """The acknowledged requests, and the longest times without an answer."""
 
     def __init__(self) -> None:
         self.decisions: dict[str, dict[str, str]] = {name: {} for name in LOOPS}  # ids to arms
         self.rewards: dict[str, dict[str, dict[str, float]]] = {name: {} for name in LOOPS}
         self.faults = 0
-        # The longest that a server which was not broken did not decide, and that none led while one
-        # could, by what was broken.
+        # By fault: the longest time without a decision by an intact server, and without a leader
+        # while an intact server could lead.
         self.gaps: dict[str, float] = {}
         self.leaderless: dict[str, float] = {}
-        self.lag = 0.0  # the longest that this process was late itself, which lengthens the gaps
+        self.lag = 0.0  # the largest delay of this process, which lengthens the gaps
 
     @staticmethod
     def note(longest: dict[str, float], fault: str, seconds: float) -> None:
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def count(self) -> int:
-        """How many rewards were acknowledged."""
+        """Return the number of acknowledged rewards."""
         return sum(len(keys) for loop in self.rewards.values() for keys in loop.values())
 
     def sentence(self) -> str:
@@ -331,7 +331,7 @@ async def pause(scene: Scene, rng: random.Random, seconds: float) -> None:
 
 async def pause_database(scene: Scene, rng: random.Random, seconds: float) -> None:
     assert scene.database is not None
-    for server in scene.servers:  # there is no elsewhere
+    for server in scene.servers:  # all servers use this database
         server.broken = True
     scene.database.signal(signal.SIGSTOP)
     await asyncio.sleep(seconds)

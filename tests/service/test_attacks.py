@@ -1,4 +1,4 @@
-"""Whatever is sent, there is an answer that is not the service's fault, and the log stays whole."""
+"""Hostile requests: no answer is a server error, and the log stays whole."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ HUGE = 10**30
 ODD = ["", "\0", "a\0b", "x" * 300, "\u202e", "é\n/%2f\\'\"", "🎈" * 60, "__proto__", " "]
 NUMBERS = [0, -1, 2**53, 2**63 - 1, 2**63, -(2**63) - 1, HUGE, 1e308, 5e-324, -0.0, True, None, "1"]
 
-# What no encoder of JSON writes.
+# Texts that no JSON encoder writes.
 NO_JSON = [
     b'"\xed\xa0\x80"', b'"\\ud800"', b'"\xff"', b"NaN", b"-Infinity", b"1e400", b"[" * 99_999,
     b"1" * 5_000, b'"\\u0000"', b"{}{}", b"\xef\xbb\xbf{}",
@@ -175,7 +175,7 @@ def forms() -> Iterator[tuple[str, str]]:
 
 
 def status_of(connection: socket.socket) -> int:
-    """The status of an answer; 0 if the connection was closed instead."""
+    """Return the status of an answer; 0 if the connection was closed instead."""
     data = b""
     while b"\r\n" not in data:
         if not (received := connection.recv(10_000)):
@@ -278,7 +278,7 @@ def test_nothing_that_is_sent_breaks_anything(drinks, clock, caplog):
 
 
 def test_keys_of_others_and_keys_that_are_over_open_nothing(drinks, clock):
-    """Every operation, with every key that may not: another loop's, an expired one's, none."""
+    """Every operation is refused with another loop's key, an expired key, and no key."""
 
     async def prepare() -> dict[str, str]:
         other = await drinks.service.create("other", drinks.loop.settings)

@@ -22,7 +22,7 @@ FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-sync", "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
-# Whatever sticks out sideways, text that is too small to read, and what a reader does not see.
+# The excess width of the page, elements with text below 12 px, and those beyond the right edge.
 SEEN = """
 const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 const small = [...document.querySelectorAll("main *")].filter(each =>

@@ -85,7 +85,7 @@ async def rotate(service: Service, loop: Loop, key: str) -> None:
 
 
 def is_done(action: Any, service: Service, name: str) -> bool:
-    """Whether the store has the state after an action."""
+    """Return whether the store has the state after an action."""
     numbers = service.store.loops()
     if action is create:
         keys = {key.role for key in service.store.all_keys() if key.loop == f"{name}-new"}
@@ -114,7 +114,7 @@ def is_done(action: Any, service: Service, name: str) -> bool:
 
 
 def stored(store: Store, name: str) -> Any:
-    """Everything that the store has about a loop, but for its snapshots and Compacted events."""
+    """Return what the store has about a loop, except snapshots and Compacted events."""
     number = store.loops().get(name, 0)
     log = [row.body for row in store.read(0, number) if b"compacted" not in row.body]
     return (
@@ -174,7 +174,7 @@ def test_a_fault_at_any_statement(open_store, clock, monkeypatch, action):
 
 
 def test_a_fault_at_any_statement_of_the_first_start(tmp_path, request, clock, monkeypatch):
-    """The keys that were written down are those that work, whatever fails."""
+    """The keys in the file are those that work, at whichever statement the start fails."""
     from tsucb.service.sqlite import SqliteStore
 
     wanted = {"news": {"arms": ["a", "b"]}, "default": {"model": "HybridLinear"}}

@@ -63,7 +63,7 @@ def test_a_person_is_always_in_it_or_never(open_store, clock):
 
 @pytest.mark.parametrize("alike", [True, False], ids=["list", "slots"])
 def test_lists_and_slots(open_store, clock, alike):
-    """The probability of all picks is what it is over both groups together."""
+    """The probabilities of all picks are those of both groups together."""
 
     async def main():
         async with running(open_store(), clock) as service:

@@ -80,7 +80,7 @@ def test_past_capacity_decisions_are_refused_first_and_rewards_last(tmp_path, cl
             assert (status, headers["x-ms-error-code"]) == (429, "toomanyrequests")
             reward = {"id": decision.id, "reward": 1.0}
             connection.sendall(raw_request(drinks, f"/v1/loops/{LOOP}/reward", reward))
-            assert status_of(connection)[0] == 200  # it finishes what was begun
+            assert status_of(connection)[0] == 200  # the server finishes the requests it has begun
             # In two pieces, so that it has to be parsed: refused all the same.
             whole = raw_request(drinks, decide, {})
             connection.sendall(whole[:40])
@@ -122,7 +122,7 @@ def test_silent_connections_do_not_push_out_those_with_a_key(tmp_path, clock):
 
 
 def test_many_loops_and_many_connections(tmp_path, clock):
-    """A first start makes all its loops in one write, however many requests may wait."""
+    """A first start writes all its loops together, also if fewer writes may wait."""
     wanted = {f"l{n}": {"arms": ["tea", "milk"]} for n in range(60)}
     with served(tmp_path / "data", clock, most_unwritten=50) as found:
         made = found.service.prepare(wanted, lambda keys: None)
@@ -149,7 +149,7 @@ def test_many_loops_and_many_connections(tmp_path, clock):
 
 
 def test_a_slow_loop_keeps_nobody_else_waiting(drinks, clock, monkeypatch):
-    """The fold of one loop takes as long as it likes: another loop decides meanwhile."""
+    """While one loop folds slowly, another one decides."""
     fast = asyncio.run_coroutine_threadsafe(
         drinks.service.create("fast", LoopSettings(), ["a", "b"]), drinks.event_loop
     ).result(PATIENCE)
@@ -212,7 +212,7 @@ def test_a_model_that_would_not_fit_is_refused_before_it_grows(drinks, monkeypat
 
 
 def test_nothing_is_compiled_once_a_loop_is_there(drinks):
-    """Small and large models, whatever the first requests are."""
+    """For small and large models, and any kind of first request."""
     from numba.core import event
 
     class Compiled(event.Listener):
@@ -294,7 +294,7 @@ def test_evaluations_do_not_keep_late_rewards_waiting(drinks, clock):
 
 
 def test_evaluations_and_relearning_keep_nothing_else_waiting(drinks, monkeypatch):
-    """However many were begun: loops are made and changed, and metrics are read meanwhile."""
+    """While many run, loops are made and changed, and metrics are read."""
     go_on, begun = threading.Event(), threading.Semaphore(0)
 
     def long(*_, **until):

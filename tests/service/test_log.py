@@ -153,7 +153,7 @@ def test_what_is_too_old_leaves_the_log_and_not_the_memory(open_store, clock):
 
 
 def test_nothing_is_kept_of_whom_a_late_snapshot_knew(open_store, clock):
-    """A snapshot from before is stored after the deletion: whoever starts must not begin there."""
+    """A snapshot from before the deletion is stored after it: no start may use it."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -248,7 +248,7 @@ def test_arms_that_come_and_go_are_counted_in_bounded_room():
 
 
 def test_nothing_is_deleted_from_under_a_model_that_learns(open_store, clock, monkeypatch):
-    """And what else is changed meanwhile stays changed."""
+    """And other changes made meanwhile are kept."""
 
     async def main():
         async with running(open_store(), clock) as service:

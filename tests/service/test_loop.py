@@ -37,7 +37,7 @@ def pulls(loop: Loop) -> int:
 
 
 def learned(loop: Loop) -> float:
-    """The sum of all rewards learned."""
+    """Return the sum of all rewards learned."""
     summary = loop.arms_summary()
     return float((summary["pulls"] * summary["mean_reward"].fillna(0)).sum())
 
@@ -242,7 +242,7 @@ def test_a_repeated_request_gets_the_same_decision(open_store, clock):
 
 @pytest.mark.parametrize("text", ["a\0b", "", "x" * 257])
 def test_what_a_store_cannot_hold_is_refused_before_it_is_asked(open_store, clock, text):
-    """One such row would take down all that are written with it."""
+    """One such row would make the whole batch of writes fail."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -333,7 +333,7 @@ def test_the_log_gives_the_same_state_to_the_last_bit(open_store, clock):
 
 
 def test_arms_that_come_with_their_features(open_store, clock):
-    """Arms that nobody has heard of are known by what they share with others."""
+    """New arms are predicted from the features they share with known ones."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -387,7 +387,7 @@ def test_a_snapshot_that_cannot_be_read_is_passed_over(open_store, clock):
 
 
 def test_nobody_waits_while_a_snapshot_is_written(open_store, clock, monkeypatch):
-    """A snapshot holds the state of the moment when it was taken, whatever happens meanwhile."""
+    """A snapshot holds the state at the moment it was taken; later events do not change it."""
     begun, go_on, to_bytes = threading.Event(), threading.Event(), LoopState.to_bytes
 
     def slow(held):

@@ -99,7 +99,7 @@ def test_a_lost_acknowledgement_writes_nothing_twice(open_store, clock, monkeypa
 
 @pytest.mark.parametrize("live", [True, False])
 def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypatch, live):
-    """Every other event counts, and a start never ends there."""
+    """Every other event counts, and later starts succeed."""
 
     async def main():
         store = open_store()
@@ -147,7 +147,7 @@ def test_an_event_that_cannot_be_folded_is_set_aside(open_store, clock, monkeypa
 
 
 def test_what_a_decide_key_can_make_is_bounded(open_store, clock):
-    """A thousand arms with a thousand features would be 16 GB: neither is taken after the other."""
+    """A thousand arms with a thousand features need 16 GB: either is refused after the other."""
 
     async def main():
         async with running(open_store(), clock) as service:
@@ -177,7 +177,7 @@ async def some_history(folder, clock):
 
 
 def everything(store):
-    """What the tables hold, and the indexes as they lead to it."""
+    """Return the contents of the tables, read directly and through their indexes."""
     found = []
     for table in ("last", "loops", "events", "snapshots", "keys", "audit"):
         try:
@@ -189,7 +189,7 @@ def everything(store):
 
 
 def test_damage_is_noticed_and_named(tmp_path, clock):
-    """Flip a byte anywhere in the file: the start says so, and knows nothing wrong."""
+    """After a flipped byte anywhere in the file, the start reports it and loads nothing wrong."""
 
     async def main():
         await some_history(tmp_path / "data", clock)
@@ -244,7 +244,7 @@ def tables_and_columns():
 
 @pytest.mark.parametrize(("table", "column"), tables_and_columns())
 def test_a_value_that_was_changed_in_any_table_is_noticed(open_store, clock, table, column):
-    """It is named by a look, no start goes on from there, and a repair lets one go on again."""
+    """A check names it, the next start refuses the log, and after a repair the service starts."""
 
     async def main():
         store = open_store()

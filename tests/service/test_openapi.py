@@ -68,7 +68,7 @@ def drinks(tmp_path_factory):
 
 
 def asked(drinks: Any, key: str | None, name: str, **request: Any) -> httpx.Response:
-    """The answer to a request for an operation; ID is a decision that waits."""
+    """Return the answer to a request for an operation; ID stands for an open decision."""
     method, path, _ = OPERATIONS[name]
     headers = request.pop("headers", {})
     headers |= {} if key is None else {"authorization": f"Bearer {key}"}
@@ -85,7 +85,7 @@ def asked(drinks: Any, key: str | None, name: str, **request: Any) -> httpx.Resp
 
 
 def errors(schema: Any, value: Any) -> list[str]:
-    """What a schema of the document has against a value."""
+    """Return the errors of a value under a schema of the document."""
     whole = {**DOCUMENT, **schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}
     return [each.message for each in Draft202012Validator(whole).iter_errors(value)]
 
@@ -95,7 +95,7 @@ def body_schema(operation: dict[str, Any]) -> Any:
 
 
 def resolved(schema: Any) -> Any:
-    """A schema, or the one that it refers to; of several, the last."""
+    """Return a schema, or the one that it refers to; the last of several."""
     schema = schema["anyOf"][-1] if "anyOf" in schema else schema
     name = schema.get("$ref", "").rpartition("/")[2]
     return DOCUMENT["components"]["schemas"][name] if name else schema

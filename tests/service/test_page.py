@@ -25,7 +25,7 @@ def drinks(tmp_path: Path, clock: Clock):
 
 @pytest.fixture
 def browser(drinks):
-    """Someone who has entered with the key of the server."""
+    """Return a client that has signed in with the server's key."""
     with httpx.Client(timeout=PATIENCE, base_url=drinks.url) as http:
         http.post("/login", data={"key": drinks.server_key})
         yield http

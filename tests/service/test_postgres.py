@@ -29,7 +29,7 @@ from tsucb.service.store import Erasure, Transaction, forget
 
 @pytest.fixture
 def stores():
-    """Opens stores at addresses, and closes them in the end."""
+    """Return a function that opens a store at an address; close all stores at the end."""
     opened = []
 
     def opener(*addresses):
@@ -44,7 +44,7 @@ def stores():
 
 
 async def in_step(*services: Service) -> None:
-    """Let all servers take in what the others did."""
+    """Let all servers read the events that others wrote."""
     for _ in range(2):
         for service in services:
             await service.upkeep.tick()
@@ -353,7 +353,7 @@ def test_two_services_in_one_database_lead_both(database, stores, clock):
 
 
 def test_a_slow_start_is_not_ended_by_the_database(schema, stores, monkeypatch):
-    """Where the machine has other things to do, seconds may pass between two statements."""
+    """On a busy machine, seconds may pass between two statements."""
     from tsucb.service.postgres import PostgresStore
 
     stores(schema)
@@ -577,7 +577,7 @@ def test_what_is_deleted_is_not_written_again_from_this_disk(schema, stores, clo
 def test_what_one_server_deletes_another_does_not_write_from_its_disk(
     schema, stores, clock, tmp_path, how
 ):
-    """The other is cut off: nobody can tell it, and what it writes later must not come back."""
+    """The other server is cut off and cannot know; its later writes must not restore anything."""
 
     async def main():
         first, second = stores(schema, schema)
@@ -625,7 +625,7 @@ def test_what_one_server_deletes_another_does_not_write_from_its_disk(
 def test_a_decision_does_not_wait_for_a_slow_store(
     schema, stores, clock, monkeypatch, tmp_path, arrives
 ):
-    """It is kept on this disk after a moment, and in the log once whether its write arrives."""
+    """It is kept on the local disk after a moment, and exactly once in the log."""
 
     async def main():
         (store,) = stores(schema)
@@ -661,7 +661,7 @@ def test_a_decision_does_not_wait_for_a_slow_store(
 
 
 def test_many_decisions_are_written_by_few_statements(schema, stores, clock, monkeypatch, tmp_path):
-    """Or a database that answers late would get them more slowly than they come."""
+    """Otherwise a slow database would receive them more slowly than they come."""
 
     async def main():
         (store,) = stores(schema)
@@ -689,7 +689,7 @@ def test_many_decisions_are_written_by_few_statements(schema, stores, clock, mon
 
 
 def test_what_others_wrote_is_folded_in_pieces(schema, stores, clock, monkeypatch, tmp_path):
-    """Whoever was paused has much to fold, and is asked for decisions meanwhile."""
+    """A server that was paused has much to fold, and decides meanwhile."""
 
     async def main():
         first, second = stores(schema, schema)
