@@ -46,7 +46,8 @@ def SampleBelief(draws: ArrayLike, **evidence: Any) -> Belief:
             f"but its shape is {matrix.shape}"
         )
     moments = {"mean": matrix.mean(axis=0), "std": matrix.std(axis=0)}
-    return Belief(Samples(matrix), **moments | evidence)
+    # In one layout, as policies are compiled for each.
+    return Belief(Samples(np.ascontiguousarray(matrix)), **moments | evidence)
 
 
 @implements(draw, Samples)
