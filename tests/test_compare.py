@@ -114,7 +114,7 @@ def test_a_log_without_exploration_gets_a_reason_and_no_number() -> None:
     log = shop(2_000).assign(chance=1.0)
     log["arm"] = np.where(log.age > 30, "tea", "milk")
     log.loc[:4, "arm"] = ["tea", "milk", "tea", "milk", "tea"]
-    agents = {"uniform": {"policy": "Random", "model": "BernoulliArms"}}
+    agents = {"uniform": {"policy": "Random", "model": "GaussianArms"}}
     found = compare(log, agents, propensity="chance")
     assert found.method == "doubly robust"  # what is certain cannot be replayed
     with pytest.raises(ValueError, match="never tried 50 % of the arms that it offered"):
