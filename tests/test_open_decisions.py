@@ -114,7 +114,7 @@ def test_a_single_reward_whose_learning_fails_stays_open():
     machine = learner.known.machine
 
     class Interrupted:
-        learns_at_once = True
+        learns_at_once, long = True, False
 
         def learn(self, *given):
             raise KeyboardInterrupt
