@@ -737,6 +737,7 @@ class Agent:
         with self._guard.alone():
             column, row = learner.accept_one(question, arm)
             learner.learn_row(column, row, value, OBSERVED)
+            learner.prepared()
 
     def fit(
         self, history: Any, *, arm: str = "arm", reward: str = "reward",

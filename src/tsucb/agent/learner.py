@@ -296,7 +296,7 @@ class Learner:
 
     def _changing(self) -> dict[Arm, int]:
         """Return the arms of the next call, for the caller to change."""
-        known = self.known
+        known = self.prepared() if self.is_training_due else self.known
         known.ready = False
         if known.wanted is None:
             known.wanted = dict(known.arms)
@@ -658,6 +658,7 @@ class Learner:
         """Return what is known now; another thread may call its `to_bytes` and `digest`."""
         from tsucb.agent.snapshot import held
 
+        self.prepared()
         return held(self)
 
     def to_bytes(self) -> bytes:
