@@ -100,7 +100,7 @@ def print_rewards(table: pd.DataFrame) -> None:
     """Print totals of the linear model and of the default."""
     print("| decisions | linear | default | bent in |\n|---|--:|--:|--:|")
     for problem, found in table.groupby("problem", sort=False):
-        bent, count = f"{found.bends.sum()} of {len(found)}", f"{found.decisions.iloc[0]:,}"
+        bent, count = f"{found.bends.sum()} of {len(found)}", f"{found.decisions.iloc[0]:,.0f}"
         means = f"{found.linear.mean():,.0f} | {found.default.mean():,.0f}"
         print(f"| {problem}, {count} | {means} | {bent} |")
 
