@@ -121,7 +121,7 @@ def test_bad_offers_are_refused_and_change_nothing() -> None:
         fixed.choose([1.0], ["a", "c"])
     with pytest.raises(ValueError, match="there is no arm 'c'"):
         fixed.estimate([1.0], ["c"])
-    with pytest.raises(TypeError, match="features of arms are for HybridLinear"):
+    with pytest.raises(TypeError, match="features of arms are for HybridCurves, HybridLinear"):
         fixed.choose([1.0], {"a": [1.0]})
     with pytest.raises(ValueError, match="needs a list of arms"):
         tsucb.Agent(model=tsucb.NIGLinear(2))

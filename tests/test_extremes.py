@@ -61,9 +61,9 @@ def made(kind: str, rng: np.random.Generator) -> Any:
     return tsucb.LogisticArms(d, laplace=bool(rng.random() < 0.3))
 
 
-def check(model: Any, state: Any, context: np.ndarray, rewards: int) -> tsucb.Belief:
+def check(model: Any, state: Any, context: np.ndarray, rewards: int, whole: bool) -> tsucb.Belief:
     """Return whether a state could be saved and loaded, and its beliefs are finite."""
-    model.check_state(state, rewards)
+    model.check_state(state, rewards, whole)
     arrays: list[Any] = []
     packed = pack(state, arrays)
     loaded = unpack(packed, storage.unpacked(storage.packed({}, arrays))[1], state)
@@ -91,10 +91,10 @@ def test_whatever_is_accepted_can_be_saved(kind: str, seed: int) -> None:
     middle = model.start(arms)
     for t in range(STEPS):
         model.update(state, contexts[t], played[t], rewards[t])
-        check(model, state, contexts[t], t + 1)
+        check(model, state, contexts[t], t + 1, model is plain)
         settled = getattr(state, "inner", state).copy()
         plain.settle(settled)
-        belief = check(plain, settled, contexts[t], t + 1)
+        belief = check(plain, settled, contexts[t], t + 1, model is plain)
         if kind != "logistic" and settled.known[0]:  # two rewards differ by more than rounding
             assert belief.std[played[t]] <= 30 * np.ptp(rewards[: t + 1])
         if rng.random() < 0.1 and t < STEPS // 2:
@@ -103,7 +103,7 @@ def test_whatever_is_accepted_can_be_saved(kind: str, seed: int) -> None:
             middle = state.copy()
     if model is plain and model.merges:
         both = model.merged(state, state, middle)
-        check(model, both, contexts[-1], 2 * STEPS)
+        check(model, both, contexts[-1], 2 * STEPS, True)
     longer = model.extend(state, 2)
     model.check_state(longer, STEPS)
     if kind == "adaptive":

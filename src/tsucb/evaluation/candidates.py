@@ -85,7 +85,7 @@ class AgentCandidate(Candidate):
     def prepare(self, arguments: dict[str, Any], contexts: list[Any]) -> None:
         """Make the agent."""
         self.contexts, arms = contexts, max(len(self.decisions.arms), 2)
-        model = model_class(self.kind)(0)
+        model = model_class(self.kind)(0) if self.kind else None
         self.agent = Agent(None, model=model, seed=self.seed, most_arms=arms, **arguments)
         self.policy = self.agent.policy
 

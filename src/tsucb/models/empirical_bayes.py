@@ -208,7 +208,7 @@ def standardised(values: Floats, scales: Scales, context: int) -> Floats:
     out[..., :row] *= inverse
     if size > row:  # (x − c)(z − e) = xz − e·x − c·z + ce
         x, z = slice(1, context + 1), slice(context + 1, context + 1 + (size - row) // context)
-        table = values[..., row:size].reshape(*values.shape[:-1], context, -1)
+        table = values[..., row:size].reshape(*values.shape[:-1], context, (size - row) // context)
         table = table - values[..., x, None] * centre[z] - values[..., None, z] * centre[x, None]
         table += one[..., None] * np.outer(centre[x], centre[z])
         table *= np.outer(inverse[x], inverse[z])

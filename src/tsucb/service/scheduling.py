@@ -10,6 +10,8 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from tsucb.service.errors import Problem
@@ -21,9 +23,12 @@ Found = TypeVar("Found")
 SLOWER = 0.1  # share of the time that passes by which a clock that is ahead goes slower
 LOOP_THREADS = 2  # for folding and deciding of slow loops
 BACKGROUND_THREADS = 5  # for exporting and relearning, and to wait for processes
+WAIT = 60.0  # seconds that a process waits for more work
 NICE = 5  # by which these threads, on Linux, and processes leave the processor to requests
 # Of what may take minutes, this many of a kind have a thread at a time: others find one meanwhile.
 LONG = {"asked": 2, "made": 2}
+
+_waiting: list[tuple[BaseProcess, Connection]] = []  # processes without work, and connections
 
 
 class SteadyClock:
@@ -85,36 +90,54 @@ async def settled(found: "Found | asyncio.Future[Found]") -> Found:
 
 
 def in_process(function: Callable[..., Found], *arguments: Any) -> Found:
-    """Return what a function returns in a process of its own; blocks.
+    """Return what a function returns in another process; blocks.
 
-    What compiles holds the lock of the interpreter for as long as a second.
+    What compiles holds the lock of the interpreter for as long as a second. One process that has
+    finished waits for the next function for a while, as a new one imports for seconds.
     """
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=send_result, args=(there, function, arguments), daemon=True)
-    child.start()
-    there.close()
-    with here:
+    while True:
+        waited = bool(_waiting)
+        child, here = _waiting.pop() if waited else _started()
         try:
+            here.send((function, arguments))
             found, error = here.recv()
-        except EOFError:
-            raise RuntimeError("the process that was to work has ended") from None
-        finally:
+            break
+        except (EOFError, OSError):
+            here.close()
             child.join()
+            if not waited:
+                raise RuntimeError("the process that was to work has ended") from None
+    if _waiting:
+        here.close()
+    else:
+        _waiting.append((child, here))
     if error is not None:
         raise error
     result: Found = found
     return result
 
 
-def send_result(there: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Call a function, and send what it returns or raises to the process that waits for it."""
+def _started() -> tuple[BaseProcess, Connection]:
+    """Return a new process that works, and the connection to it."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=work, args=(there,), daemon=True)
+    child.start()
+    there.close()
+    return child, here
+
+
+def work(there: Connection) -> None:
+    """Call the functions that come, and send what they return or raise, until none comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     lower_priority()
-    try:
-        there.send((function(*arguments), None))
-    except Exception as error:
-        there.send((None, error))
+    with contextlib.suppress(EOFError, OSError):  # the server has no more, or has ended
+        while there.poll(WAIT):
+            function, arguments = there.recv()
+            try:
+                there.send((function(*arguments), None))
+            except Exception as error:
+                there.send((None, error))
 
 
 def lower_priority() -> None:
