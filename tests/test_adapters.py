@@ -41,7 +41,7 @@ def test_open_bandit_pipeline():
     assert np.mean(good[-100:]) > 0.8
     assert policy.n_trial == 300
     assert policy.agent.open_decisions == 0
-    assert policy.policy_name == "TS-UCB(100)"
+    assert policy.policy_name == "TS-UCB(1)"
     policy.initialize()
     assert policy.agent.arms_summary().pulls.sum() == 0
     ranking = OBPPolicy(dim=2, n_actions=3, len_list=3, random_state=0)
