@@ -6,6 +6,7 @@ checks that the pages agree with the results.
 """
 
 import heapq
+import itertools
 import math
 import re
 import sys
@@ -62,6 +63,33 @@ def service_faults() -> str:
             rows.append([*cells, f"{each.clients_late:.1f} s"])
     heads = ["", "broken", "times", "no decisions elsewhere", "no leader", "clients late"]
     return markdown(heads, rows, "ttnnnn")
+
+
+STREAMS = {
+    "plain": "five arms without context",
+    "clicks": "six arms with clicks and five features",
+    "shop": "ten arms with ten features",
+    "tastes": "ten arms with five features each",
+}
+CHANGES = {
+    "rotate": "the arms change places",
+    "drop": "the best of them drops",
+    "sine": "their levels follow sines",
+    "new best": "the worst of them becomes the best",
+}
+
+
+def changes(*streams: str) -> str:
+    """Rewards after a change, beside the best fixed rate of forgetting."""
+    results = pd.read_csv(RESULTS / "change.csv", dtype={"gamma": str})
+    results = results.set_index(["stream", "change"])
+    rows = []
+    for stream, (change, what) in itertools.product(streams, CHANGES.items()):
+        each = results.loc[stream, change]
+        best = f"{each.best_fixed:,} ({each.gamma})"
+        rows.append([f"{STREAMS[stream]}: {what}", f"{each.never_forgetting:,}", best])
+        rows[-1].append(f"{each.default:,}")
+    return markdown(["", "never forgetting", "best fixed γ", "default"], rows, "tnnn")
 
 
 def service_speed(*cases: str) -> str:
@@ -842,6 +870,8 @@ TABLES: dict[str, Callable[[], str]] = (
         )
     }
     | {
+        "changes": partial(changes, "plain", "clicks", "shop"),
+        "changes-tastes": partial(changes, "tastes"),
         "service-speed": partial(
             service_speed, "as fast as it goes, 64 connections", "1,000 a second"
         ),
