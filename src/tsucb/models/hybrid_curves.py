@@ -49,7 +49,8 @@ from tsucb.models.change import (
     surprising,
 )
 from tsucb.models.curves import ROWS, add_curves, keep_row, with_curves
-from tsucb.models.hybrid_linear import HALF, HybridLinear, HybridState, learn_row
+from tsucb.models.empirical_bayes import HALF
+from tsucb.models.hybrid_linear import HybridLinear, HybridState, learn_row
 from tsucb.models.model import belief, forget, places_of, shared_names, training_due, update
 from tsucb.models.state import array, nested
 from tsucb.numeric.arrays import Floats, Integers

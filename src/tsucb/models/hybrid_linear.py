@@ -45,6 +45,7 @@ from tsucb.models.empirical_bayes import (
     BALANCE,
     GRAIN,
     GREATEST,
+    HALF,
     LEAST,
     LEAST_NOISE,
     LEVEL,
@@ -82,7 +83,6 @@ CONTEXT, ARM, CROSSED, CURVED, NONE = range(5)
 
 OWN_SLOPES = LEVEL  # the guess for all of an arm's own slopes together: small, see `LEVEL`
 SMALL = 40  # coefficients up to which a refresh solves again after the last step
-HALF = 0.5  # a refresh is due when the sums have faded to this share since the last one
 ROUNDING = 1e-9  # share of a sum that may be rounding
 MOST_CROSSED = 1_000  # products of features of context and arms; with more there are none
 
